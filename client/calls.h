@@ -8,15 +8,14 @@
 #include "client/lookup_call.h"
 #include "client/models_call.h"
 #include "client/settings_call.h"
-#include "proto/link/alarms.h"
-#include "proto/link/attempt.h"
+#include "proto/link/dispatcher.h"
 #include "proto/net/mailbox.h"
 #include "proto/status.h"
 
 #include <stdatomic.h>
 
 struct eb_completion_queue;
-struct eb_dispatcher;
+struct eb_engine;
 
 enum eb_call_kind {
     EB_CALL_LOOKUP,
@@ -24,13 +23,6 @@ enum eb_call_kind {
     EB_CALL_COMMAND,
     EB_CALL_LIST_SETTINGS,
     EB_CALL_RELOAD
-};
-
-enum eb_call_state {
-    EB_CALL_OVER,    /* outside the client: with its maker, or with the taker of its result */
-    EB_CALL_WAITING, /* waits for a connection */
-    EB_CALL_PAUSED,  /* waits for the time of its next attempt */
-    EB_CALL_SENT
 };
 
 struct eb_call {
@@ -43,11 +35,11 @@ struct eb_call {
     /* Owned by whoever has taken the record; by the client from eb_engine_post until on_over. */
     struct eb_mail submit;
     struct eb_mail cancel;
-    struct eb_dispatcher *dispatcher;
+    struct eb_engine *engine;
     enum eb_call_kind kind;
     const char *path; /* gRPC path of a call that is not a lookup */
     enum eb_priority priority;
-    struct eb_outgoing *request; /* the record has a hold on it */
+    struct eb_outgoing *request; /* the record has a hold on it until the client takes it over */
     struct eb_lookup_expected expected;
     bool names_version; /* by its number or its label */
     uint64_t deadline_ns;
@@ -59,26 +51,16 @@ struct eb_call {
     struct eb_completion_queue *queue; /* gets the call if there is no on_done */
 
     /* The outcome. */
-    uint32_t attempts;
+    uint32_t attempts; /* including those without a connection */
     uint32_t retry_after_ms;
-    bool was_sent; /* sent at least once; `attempts` includes attempts without a connection */
     /* Depending on the kind, an eb_lookup_answer, eb_models_list, eb_models_progress,
      * eb_settings_list or embag_reload. NULL: see error. */
     void *answer;
     struct eb_error error;
 
     /* Used by the client's thread only, even while the record is free or another thread has it:
-     * with these fields the client's thread recognises late answers. That thread resets them when
-     * the call is over. */
-    enum eb_call_state state;
-    struct eb_attempt attempt; /* waits, or is sent */
-    struct eb_attempt hedge;   /* sent to another server while `attempt` is not answered */
-    struct eb_alarm alarm;     /* the deadline, or the next attempt */
-    struct eb_alarm hedge_alarm;
-    bool is_hedged; /* `hedge` was sent because an answer is late, not because a server is silent */
-    uint64_t first_sent_ns;
-    const struct eb_peer *tried[2]; /* servers of the last attempts; they may be gone */
-    bool was_resent_free;           /* sent again after a lost connection, beside the budget */
+     * with this the client's thread recognises late answers. */
+    struct eb_dispatch_call dispatched;
 };
 
 struct eb_calls {

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define UNACKNOWLEDGED_MS_MAX 20000
 #define CONNECT_TIMEOUT_US_DEFAULT 5000000
 #define TIMEOUT_US_DEFAULT 1000000
 #define TIMEOUT_US_MAX UINT64_C(31536000000000) /* one year; keeps times far from overflow */
@@ -17,6 +18,7 @@
 #define CONNECTIONS_MAX 64
 #define IN_FLIGHT_DEFAULT 1024
 #define IN_FLIGHT_MAX 65536
+#define RESOLVE_INTERVAL_NS UINT64_C(30000000000)
 #define RETRIES_DEFAULT 2
 #define RETRIES_MAX 100
 #define HEDGE_PERCENT_MAX 100
@@ -101,23 +103,26 @@ static void close_access(struct embag_client *client)
 static bool start_engine(struct embag_client *client, const char *address,
     const struct embag_options *options, struct eb_error *error)
 {
-    struct eb_dispatcher_options wanted = {
-        .targets = &client->targets,
-        .credentials = &client->credentials,
-        .connect_timeout_ns =
-            pick(options->connect_timeout_us, CONNECT_TIMEOUT_US_DEFAULT) * NS_PER_US,
-        .connections = pick_count(options->connections, 1, CONNECTIONS_MAX),
-        .retries_max = pick_retries(options->retries_max),
-        .answer_bytes_max =
-            options->answer_bytes_max != 0 ? options->answer_bytes_max : ANSWER_BYTES_MAX_DEFAULT,
-        .mode = options->mode,
-        .is_unpaced = options->unpaced,
+    struct eb_engine_options wanted = {
+        .dispatcher = {.targets = &client->targets,
+            .credentials = &client->credentials,
+            .connect_timeout_ns =
+                pick(options->connect_timeout_us, CONNECT_TIMEOUT_US_DEFAULT) * NS_PER_US,
+            .unacknowledged_ms_max = UNACKNOWLEDGED_MS_MAX,
+            .resolve_interval_ns = RESOLVE_INTERVAL_NS,
+            .connections = pick_count(options->connections, 1, CONNECTIONS_MAX),
+            .retries_max = pick_retries(options->retries_max),
+            .answer_bytes_max = options->answer_bytes_max != 0 ? options->answer_bytes_max
+                                                               : ANSWER_BYTES_MAX_DEFAULT,
+            .is_unary = options->mode == EMBAG_MODE_UNARY,
+            .is_unpaced = options->unpaced},
+        .renewal = &client->renewal,
+        .in_flight_max = pick_count(options->in_flight_max, IN_FLIGHT_DEFAULT, IN_FLIGHT_MAX),
         .hedge_percent = pick_count(options->hedge_percent, 0, HEDGE_PERCENT_MAX),
     };
     return eb_targets_parse(address, &client->targets, error) &&
            open_access(client, &options->access, error) &&
-           eb_engine_open(&client->engine, &wanted, &client->renewal,
-               pick_count(options->in_flight_max, IN_FLIGHT_DEFAULT, IN_FLIGHT_MAX), error);
+           eb_engine_open(&client->engine, &wanted, error);
 }
 
 enum embag_status embag_open(const char *address, const struct embag_options *options,
@@ -231,7 +236,7 @@ static void tell_completion(struct eb_call *call)
     struct embag_completion completion;
     embag_done_fn on_done = call->on_done;
     fill_completion(call, &completion);
-    eb_calls_give(call->dispatcher->calls, call);
+    eb_calls_give(&call->engine->calls, call);
     on_done(&completion);
 }
 
@@ -314,7 +319,7 @@ static void wake_client(struct eb_call *call)
     waiter->answer = call->answer;
     waiter->error.status = call->error.status;
     memcpy(waiter->error.text, call->error.text, strlen(call->error.text) + 1);
-    eb_calls_give(call->dispatcher->calls, call);
+    eb_calls_give(&call->engine->calls, call);
     uv_sem_post(&waiter->over);
 }
 
@@ -568,7 +573,7 @@ enum embag_status embag_wait_ready(
 enum embag_status embag_get_stats(struct embag_client *client, struct embag_stats *stats,
     struct embag_server_stats *servers, uint32_t servers_max)
 {
-    struct eb_dispatcher_figures figures = {
+    struct eb_engine_figures figures = {
         .stats = stats, .servers = servers, .servers_max = servers_max};
     eb_calls_enter(&client->engine.calls);
     bool is_filled = eb_engine_fill_figures(&client->engine, &figures);

@@ -63,6 +63,10 @@ struct embag_query {
     /* Unspecified: no weights. Otherwise indices without weights are refused. */
     enum embag_type weights_type;
     struct embag_sequence sequence; /* with EMBAG_NONE; all zero: indices are read one by one */
+    /* Asks a part server for its rows of a table that is divided among parts; indices are then row
+     * numbers within the part, or keys. Only for tests of a part: routers add parts up. */
+    bool has_part;
+    uint32_t part; /* with has_part: the number of the part, from 0 */
 };
 
 /* TorchRec's jagged form: the bags of many features in one set of arrays. The answer is one result
@@ -106,6 +110,11 @@ struct embag_request {
      * "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"; NULL or empty: none. It is sent as
      * it is; the server ignores an invalid one, and refuses one longer than its name_bytes_max. */
     const char *traceparent;
+    /* A router answers even if it cannot reach a part of a table: the indices whose rows are there
+     * are left out, as missing ones are under SKIP, and embag_result.unreached is their number.
+     * Without this the lookup, or with errors_per_query the query, ends with UNAVAILABLE. Other
+     * servers ignore it. */
+    bool allow_incomplete;
 };
 
 struct embag_result {
@@ -138,6 +147,9 @@ struct embag_result {
      * lengths. NULL if the count is 0. */
     const uint32_t *inverse;
     size_t inverse_count;
+    /* With allow_incomplete: indices left out because their part was not reached. They are not in
+     * `missing`. With concat, in all queries. */
+    uint64_t unreached;
 };
 
 struct embag_answer {
@@ -147,6 +159,7 @@ struct embag_answer {
     const struct embag_result *results; /* in the order of the queries, then of the groups */
     uint32_t queue_us;   /* the server's time from the request's arrival until pooling began */
     uint32_t compute_us; /* server time from the start of pooling to the last computed value */
+    bool incomplete;     /* with allow_incomplete: some result has unreached indices */
 };
 
 /* How lookups are sent. A stream costs both ends the least. Unary calls, one per lookup, are for

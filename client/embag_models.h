@@ -32,6 +32,10 @@ struct embag_table {
                                     alignment; the table has none if default_vector_bytes is 0 */
     size_t default_vector_bytes; /* bytes of all values */
     bool unknown_vector; /* default_vector takes the place of missing rows with UNKNOWN_ROW */
+    /* In a version in parts: where its rows are, "everywhere" (on every router), "whole" (in one
+     * part) or "rows" (divided among all parts). Otherwise empty. */
+    const char *placement;
+    int64_t part; /* the part, from 0, with the placement "whole"; otherwise -1 */
 };
 
 /* A name for one use of a table, with its own defaults for requests that set none. */
@@ -73,6 +77,11 @@ struct embag_model_version {
     const struct embag_feature *features; /* ordered by name, as groups are */
     size_t group_count;
     const struct embag_feature_list *groups;
+    uint32_t parts; /* number of parts of a version in parts; otherwise 0 */
+    /* The parts, from 0, that the server has; of a router: those that some part server has ready.
+     * Requests that touch other parts fail. */
+    size_t ready_part_count;
+    const uint32_t *ready_parts;
 };
 
 struct embag_model {

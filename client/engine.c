@@ -1,5 +1,6 @@
 #include "client/engine.h"
 
+#include "client/call_answer.h"
 #include "proto/list.h"
 
 #include <assert.h>
@@ -12,6 +13,7 @@
 #define REQUEST_BYTES_MAX ((size_t)1 << 30)
 #define KEPT_BYTES_MAX ((size_t)64 << 20) /* bytes of free blocks that each pool keeps */
 #define NS_PER_MS 1000000
+#define NS_PER_US 1000
 #define TURNS_MAX 8 /* most rounds in a row before the loop handles I/O */
 
 /* ---- rounds ---- */
@@ -28,7 +30,7 @@ static void on_fine_ring(struct eb_fine_timer *timer)
 
 static bool is_hedging(const struct eb_engine *engine)
 {
-    return engine->dispatcher.options.hedge_percent > 0;
+    return engine->group.hedging.percent > 0;
 }
 
 static void set_timer(struct eb_engine *engine)
@@ -74,24 +76,62 @@ static void on_engine_before_sleep(uv_prepare_t *prepare)
 static void on_submit(struct eb_mail *mail)
 {
     struct eb_call *call = EB_CONTAINER_OF(mail, struct eb_call, submit);
-    eb_dispatcher_take(call->dispatcher, call);
+    struct eb_engine *engine = call->engine;
+    struct eb_dispatch_call *dispatched = &call->dispatched;
+    dispatched->group = &engine->group;
+    dispatched->id = call->id;
+    dispatched->path = call->path;
+    dispatched->request = call->request;
+    dispatched->deadline_ns = call->deadline_ns;
+    dispatched->priority = call->priority;
+    dispatched->names_version = call->names_version;
+    dispatched->changes_server = call->kind == EB_CALL_COMMAND || call->kind == EB_CALL_RELOAD;
+    dispatched->error = &call->error;
+    call->request = NULL;
+    eb_dispatcher_take(&engine->dispatcher, dispatched);
 }
 
 static void on_cancel(struct eb_mail *mail)
 {
     struct eb_call *call = EB_CONTAINER_OF(mail, struct eb_call, cancel);
-    if (eb_calls_on_cancel(call->dispatcher->calls, call) && call->state != EB_CALL_OVER) {
-        eb_dispatcher_abandon(call, EB_STATUS_CANCELLED, "the call was cancelled");
+    if (eb_calls_on_cancel(&call->engine->calls, call) &&
+        call->dispatched.state != EB_DISPATCH_OVER) {
+        eb_dispatcher_abandon(&call->dispatched, EB_STATUS_CANCELLED, "the call was cancelled");
     }
+}
+
+static void end_engine(struct eb_engine *engine)
+{
+    for (uint32_t i = 0; i < engine->calls.count; i++) {
+        struct eb_dispatch_call *dispatched = &engine->calls.records[i].dispatched;
+        if (dispatched->state != EB_DISPATCH_OVER) {
+            eb_dispatcher_abandon(dispatched, EB_STATUS_CANCELLED, "the client is being closed");
+        }
+    }
+    eb_dispatcher_end(&engine->dispatcher);
 }
 
 static void on_engine_end(struct eb_mail *mail)
 {
-    struct eb_engine *engine = EB_CONTAINER_OF(mail, struct eb_engine, end);
-    eb_dispatcher_end(&engine->dispatcher);
+    end_engine(EB_CONTAINER_OF(mail, struct eb_engine, end));
 }
 
-/* ---- start and end ---- */
+/* ---- callbacks of the dispatcher ---- */
+
+static struct eb_dispatch_call *find_dispatched(void *context, uint64_t id)
+{
+    struct eb_engine *engine = context;
+    struct eb_call *call = eb_calls_find(&engine->calls, id);
+    return call ? &call->dispatched : NULL;
+}
+
+static void on_engine_over(struct eb_dispatch_call *dispatched)
+{
+    struct eb_call *call = EB_CONTAINER_OF(dispatched, struct eb_call, dispatched);
+    call->attempts = dispatched->attempts;
+    call->retry_after_ms = dispatched->retry_after_ms;
+    call->on_over(call);
+}
 
 static void on_opened(void *context, const struct eb_error *why)
 {
@@ -130,8 +170,20 @@ static void on_servers(void *context, uint32_t connected, uint32_t known)
     uv_mutex_unlock(&engine->servers.lock);
 }
 
-static const struct eb_dispatcher_handler dispatcher_handler = {
-    on_opened, on_servers, on_engine_ended};
+static const struct eb_dispatch_handler dispatch_handler = {
+    .decode = eb_call_answer_decode,
+    .find = find_dispatched,
+    .accept = eb_call_answer_accept,
+    .drop = eb_call_answer_drop,
+    .on_message = eb_call_answer_on_message,
+    .discard = eb_call_answer_discard,
+    .on_over = on_engine_over,
+    .on_opened = on_opened,
+    .on_servers = on_servers,
+    .on_ended = on_engine_ended,
+};
+
+/* ---- start and end ---- */
 
 static void run_engine(void *context)
 {
@@ -234,7 +286,7 @@ static bool start_engine_thread(struct eb_engine *engine, struct eb_error *error
     if (rc == 0) {
         rc = start_thread(engine);
         if (rc != 0) {
-            eb_dispatcher_end(&engine->dispatcher);
+            end_engine(engine);
             run_engine(engine);
             close_engine_loop(engine);
         }
@@ -251,21 +303,23 @@ static bool start_engine_thread(struct eb_engine *engine, struct eb_error *error
 static bool take_engine_memory(struct eb_engine *engine, uint32_t in_flight_max)
 {
     struct eb_dispatcher *dispatcher = &engine->dispatcher;
-    uint32_t alarms_max = 2 * in_flight_max + EB_DISPATCHER_ALARMS;
-    dispatcher->handler = &dispatcher_handler;
+    uint32_t alarms_max = EB_DISPATCH_CALL_ALARMS * in_flight_max + EB_DISPATCHER_ALARMS;
+    dispatcher->handler = &dispatch_handler;
     dispatcher->context = engine;
-    dispatcher->calls = &engine->calls;
     dispatcher->alarms = &engine->alarms;
     engine->read_buffer = malloc(READ_BYTES);
     return engine->read_buffer && eb_alarms_init(&engine->alarms, alarms_max) &&
            eb_calls_init(&engine->calls, in_flight_max);
 }
 
-bool eb_engine_open(struct eb_engine *engine, const struct eb_dispatcher_options *options,
-    struct eb_credentials_watch *renewal, uint32_t in_flight_max, struct eb_error *error)
+bool eb_engine_open(
+    struct eb_engine *engine, const struct eb_engine_options *options, struct eb_error *error)
 {
-    *engine = (struct eb_engine){
-        .dispatcher = {.options = *options}, .end = {.deliver = on_engine_end}, .renewal = renewal};
+    *engine = (struct eb_engine){.dispatcher = {.options = options->dispatcher},
+        .end = {.deliver = on_engine_end},
+        .renewal = options->renewal};
+    eb_dispatch_group_init(
+        &engine->group, EB_RESEND_LEAST_CLIENT, options->hedge_percent, EB_HEDGE_DELAY_MIN_NS);
     int rc = uv_sem_init(&engine->opened, 0);
     assert(rc == 0);
     rc = uv_mutex_init(&engine->servers.lock);
@@ -276,7 +330,7 @@ bool eb_engine_open(struct eb_engine *engine, const struct eb_dispatcher_options
     assert(rc == 0);
     rc = eb_block_pool_init(&engine->messages, SIZE_MAX / 2, KEPT_BYTES_MAX);
     assert(rc == 0);
-    if (!take_engine_memory(engine, in_flight_max)) {
+    if (!take_engine_memory(engine, options->in_flight_max)) {
         eb_engine_deinit(engine);
         eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "out of memory for a client");
         return false;
@@ -311,6 +365,7 @@ void eb_engine_close(struct eb_engine *engine)
 void eb_engine_deinit(struct eb_engine *engine)
 {
     eb_dispatcher_deinit(&engine->dispatcher);
+    eb_dispatch_group_deinit(&engine->group);
     eb_alarms_deinit(&engine->alarms);
     eb_calls_deinit(&engine->calls);
     free(engine->read_buffer);
@@ -323,7 +378,7 @@ void eb_engine_deinit(struct eb_engine *engine)
 
 bool eb_engine_post(struct eb_engine *engine, struct eb_call *call)
 {
-    call->dispatcher = &engine->dispatcher;
+    call->engine = engine;
     call->submit.deliver = on_submit;
     call->cancel.deliver = on_cancel;
     return eb_calls_post(&engine->calls, &engine->mailbox, &call->submit);
@@ -376,27 +431,60 @@ bool eb_engine_await_servers(
     return is_ready;
 }
 
+static void fill_server(const struct eb_peer *peer, struct embag_server_stats *out)
+{
+    const struct eb_replica *replica = &peer->replica;
+    *out = (struct embag_server_stats){
+        .is_connected = eb_peer_is_usable(peer),
+        .is_left_out = replica->ejection.is_out || replica->suspicion.is_suspect,
+        .in_flight = eb_peer_count_attempts(peer),
+        .sent = peer->sent,
+        .failed = peer->failed,
+        .left_out = peer->ejected,
+        .latency_us = eb_peak_latency_now(&replica->latency, uv_hrtime()) / NS_PER_US,
+    };
+    static_assert(sizeof out->address == EB_ADDRESS_TEXT_BYTES, "the text fits");
+    eb_address_format(&peer->address, out->address);
+}
+
+static void fill_engine_figures(
+    const struct eb_engine *engine, const struct eb_engine_figures *figures)
+{
+    const struct eb_peer_set *servers = &engine->dispatcher.servers;
+    const struct eb_dispatch_counters *counters = &engine->group.counters;
+    *figures->stats = (struct embag_stats){
+        .lookups = counters->lookups,
+        .resends = eb_dispatch_counters_resent(counters),
+        .hedges = counters->hedges,
+        .hedges_won = counters->hedges_won,
+        .servers = servers->count,
+    };
+    for (uint32_t i = 0; i < servers->count && i < figures->servers_max; i++) {
+        fill_server(servers->peers[i], &figures->servers[i]);
+    }
+}
+
 /* A request for the figures, on the stack of the thread that waits for them. */
 struct stats_request {
     struct eb_mail mail;
     struct eb_engine *engine;
-    struct eb_dispatcher_figures figures;
+    const struct eb_engine_figures *figures;
     uv_sem_t done;
 };
 
 static void on_stats(struct eb_mail *mail)
 {
     struct stats_request *request = EB_CONTAINER_OF(mail, struct stats_request, mail);
-    eb_dispatcher_fill_figures(&request->engine->dispatcher, &request->figures);
+    fill_engine_figures(request->engine, request->figures);
     uv_sem_post(&request->done);
 }
 
-bool eb_engine_fill_figures(struct eb_engine *engine, struct eb_dispatcher_figures *figures)
+bool eb_engine_fill_figures(struct eb_engine *engine, const struct eb_engine_figures *figures)
 {
     struct stats_request request = {
-        .mail = {.deliver = on_stats}, .engine = engine, .figures = *figures};
+        .mail = {.deliver = on_stats}, .engine = engine, .figures = figures};
     if (eb_engine_is_here(engine)) {
-        eb_dispatcher_fill_figures(&engine->dispatcher, figures);
+        fill_engine_figures(engine, figures);
         return true;
     }
     int rc = uv_sem_init(&request.done, 0);

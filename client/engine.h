@@ -5,9 +5,25 @@
 #pragma once
 
 #include "client/block_pool.h"
-#include "client/dispatcher.h"
+#include "client/calls.h"
+#include "client/embag_servers.h"
 #include "proto/link/credentials_watch.h"
 #include "proto/net/fine_timer.h"
+
+struct eb_engine_options {
+    struct eb_dispatcher_options dispatcher;
+    /* Initialised with the credentials of the dispatcher's options; used until close. */
+    struct eb_credentials_watch *renewal;
+    uint32_t in_flight_max;
+    uint32_t hedge_percent; /* hedges per hundred lookups at most; 0: none */
+};
+
+/* Where figures are to be written. */
+struct eb_engine_figures {
+    struct embag_stats *stats;
+    struct embag_server_stats *servers; /* [servers_max] */
+    uint32_t servers_max;
+};
 
 /* Counts of servers, for threads that wait for them. */
 struct eb_engine_servers {
@@ -37,15 +53,15 @@ struct eb_engine {
     struct eb_fine_timer fine_timer; /* used instead of `timer` if lookups are hedged */
     struct eb_alarms alarms;
     struct eb_dispatcher dispatcher;
+    struct eb_dispatch_group group; /* of all calls */
     char *read_buffer;
     bool has_ended;
 };
 
-/* Starts the thread and waits for the first connection. Uses `renewal`, which is initialised with
- * the credentials of the options, until close. Returns false with *error set and nothing left to
- * undo. */
-bool eb_engine_open(struct eb_engine *engine, const struct eb_dispatcher_options *options,
-    struct eb_credentials_watch *renewal, uint32_t in_flight_max, struct eb_error *error);
+/* Starts the thread and waits for the first connection. Returns false with *error set and nothing
+ * left to undo. */
+bool eb_engine_open(
+    struct eb_engine *engine, const struct eb_engine_options *options, struct eb_error *error);
 /* Ends every call with CANCELLED, closes everything, and joins the thread. The table of calls is
  * closed; it and the pools live until eb_engine_deinit. */
 void eb_engine_close(struct eb_engine *engine);
@@ -66,6 +82,6 @@ bool eb_engine_is_here(const struct eb_engine *engine);
  * Must not be called on the engine's thread. */
 bool eb_engine_await_servers(
     struct eb_engine *engine, uint32_t wanted, uint64_t deadline_ns, struct eb_error *error);
-/* Fills in the figures as they are now (eb_dispatcher_fill_figures). Returns false if the client is
- * being closed. */
-bool eb_engine_fill_figures(struct eb_engine *engine, struct eb_dispatcher_figures *figures);
+/* Fills in the figures as they are now, and those of the first servers. Returns false if the client
+ * is being closed. */
+bool eb_engine_fill_figures(struct eb_engine *engine, const struct eb_engine_figures *figures);

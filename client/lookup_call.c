@@ -25,6 +25,13 @@ static bool fill_array(const struct embag_integers *in, struct eb_wire_array *ou
     return true;
 }
 
+/* On the wire, parts are numbered from 1, because 0 means that no part is named. */
+static bool fill_part(const struct embag_query *in, struct eb_wire_query *out)
+{
+    out->part = in->has_part ? in->part + 1 : 0;
+    return !in->has_part || in->part < UINT32_MAX;
+}
+
 static const char array_error[] = "an array has data NULL, or a width other than 4 or 8";
 
 /* Returns whether weights are given. A type without weights also counts as given if there are
@@ -56,6 +63,9 @@ static const char *fill_lookup_query(const struct embag_query *in, struct eb_wir
         !fill_array(&in->lengths, &out->lengths) ||
         !fill_array(&in->segment_ids, &out->segment_ids)) {
         return array_error;
+    }
+    if (!fill_part(in, out)) {
+        return "part is not the number of a part: expected at most 4294967294";
     }
     out->table = in->table ? in->table : "";
     out->reduction = (int32_t)in->reduction;
@@ -194,6 +204,7 @@ static struct eb_wire_request make_wire_request(
         .priority = (uint32_t)request->priority,
         .traceparent = request->traceparent,
         .traceparent_bytes = request->traceparent ? strlen(request->traceparent) : 0,
+        .allow_incomplete = request->allow_incomplete,
         .query_count = request->query_count,
         .queries = arrays,
         .group_count = request->group_count,
@@ -239,6 +250,7 @@ void eb_lookup_call_expect(const struct embag_request *request, struct eb_outgoi
         .concat = request->concat,
         .errors_per_query = request->errors_per_query,
         .report_missing = request->report_missing,
+        .allow_incomplete = request->allow_incomplete,
     };
 }
 
@@ -277,7 +289,7 @@ static void copy_result(const struct eb_wire_result *in, struct embag_result *ou
     bool has_failed = in->error_code != 0;
     *out = (struct embag_result){
         .query = in->query,
-        .status = (enum embag_status)eb_lookup_check_status(in->error_code),
+        .status = (enum embag_status)eb_status_of_number(in->error_code),
         .message = in->error_message,
     };
     if (has_failed) {
@@ -287,6 +299,7 @@ static void copy_result(const struct eb_wire_result *in, struct embag_result *ou
     out->rank = in->shape_count;
     memcpy(out->shape, in->shape, in->shape_count * sizeof *in->shape);
     out->missing = in->missing;
+    out->unreached = in->unreached;
     out->missing_by_query_count = in->missing_by_query_count;
     out->missing_by_query = in->missing_by_query_count > 0 ? in->missing_by_query : NULL;
     out->missing_positions =
@@ -318,6 +331,7 @@ static bool copy_response(struct eb_lookup_answer *answer, const struct eb_wire_
         .results = results,
         .queue_us = response->queue_us,
         .compute_us = response->compute_us,
+        .incomplete = response->incomplete,
     };
     return true;
 }

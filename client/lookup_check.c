@@ -477,6 +477,25 @@ static bool check_missing(const struct checked *checked)
     return check_positions(checked);
 }
 
+/* Checks the number of unreached indices, after the missing ones. */
+static bool check_unreached(const struct checked *checked)
+{
+    const struct eb_wire_result *result = checked->result;
+    if (result->unreached == 0) {
+        return true;
+    }
+    if (!checked->expected->allow_incomplete) {
+        return refuse_answer(checked, RESULT,
+            "%" PRIu64 " indices were not reached, but the request does not allow that",
+            result->unreached);
+    }
+    return result->unreached <= count_input_indices(checked) - result->missing ||
+           refuse_answer(checked, RESULT,
+               "%" PRIu64 " indices were not reached and %" PRIu64
+               " are missing, the request has %" PRIu64,
+               result->unreached, result->missing, count_input_indices(checked));
+}
+
 /* ---- one result, all results ---- */
 
 static bool check_result(const struct checked *checked)
@@ -490,9 +509,27 @@ static bool check_result(const struct checked *checked)
         return (expected->errors_per_query && !expected->concat) ||
                refuse_answer(checked, RESULT,
                    "error %s, but the request does not allow errors of single results",
-                   eb_status_name((int)eb_lookup_check_status(result->error_code)));
+                   eb_status_name((int)eb_status_of_number(result->error_code)));
     }
-    return check_input_type(checked) && check_input_shape(checked) && check_missing(checked);
+    return check_input_type(checked) && check_input_shape(checked) && check_missing(checked) &&
+           check_unreached(checked);
+}
+
+/* Checks that an answer says that it is incomplete if one of its results is. */
+static bool check_incomplete(const struct checked *whole, const struct eb_wire_response *response)
+{
+    if (response->incomplete) {
+        return whole->expected->allow_incomplete ||
+               refuse_answer(
+                   whole, ANSWER, "it is incomplete, but the request does not allow that");
+    }
+    for (size_t i = 0; i < response->result_count; i++) {
+        if (response->results[i].error_code == 0 && response->results[i].unreached > 0) {
+            return refuse_answer(
+                whole, ANSWER, "results have unreached indices, but incomplete is not set");
+        }
+    }
+    return true;
 }
 
 static bool check_count(const struct checked *whole, const struct eb_wire_response *response)
@@ -514,7 +551,7 @@ bool eb_lookup_check_response(const struct eb_lookup_expected *expected,
     struct checked whole = {expected, NULL, 0, error};
     if (response->error_code != 0) {
         eb_error_set(
-            error, eb_lookup_check_status(response->error_code), "%s", response->error_message);
+            error, eb_status_of_number(response->error_code), "%s", response->error_message);
         return false;
     }
     if (response->more) {
@@ -533,10 +570,5 @@ bool eb_lookup_check_response(const struct eb_lookup_expected *expected,
         struct checked checked = {expected, &response->results[i], i, error};
         is_good = check_result(&checked);
     }
-    return is_good;
-}
-
-enum eb_status eb_lookup_check_status(uint32_t code)
-{
-    return code <= EB_STATUS_UNAUTHENTICATED ? (enum eb_status)code : EB_STATUS_UNKNOWN;
+    return is_good && check_incomplete(&whole, response);
 }

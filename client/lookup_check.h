@@ -25,6 +25,7 @@ struct eb_lookup_expected {
     bool concat;
     bool errors_per_query;
     bool report_missing;
+    bool allow_incomplete;
 };
 
 /* Returns the facts about a query or a group. If the server will refuse it, the number of bags
@@ -37,5 +38,3 @@ struct eb_lookup_asked eb_lookup_check_keep_group(const struct eb_wire_group *gr
  * fit. */
 bool eb_lookup_check_response(const struct eb_lookup_expected *expected,
     const struct eb_wire_response *response, struct eb_error *error);
-/* Returns the status for a number from the wire: UNKNOWN if gRPC does not define it. */
-enum eb_status eb_lookup_check_status(uint32_t code);

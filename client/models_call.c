@@ -77,6 +77,8 @@ static void copy_table(const struct eb_wire_table *in, struct embag_table *out)
         .default_vector = in->default_vector,
         .default_vector_bytes = in->default_vector_bytes,
         .unknown_vector = in->unknown_vector,
+        .placement = in->placement ? in->placement : "",
+        .part = (int64_t)in->part - 1,
     };
     for (size_t i = 0; i < in->shape_count; i++) {
         out->shape[i] = in->shape[i];
@@ -147,6 +149,9 @@ static bool copy_answer_version(
         .digest = in->digest,
         .loaded_unix_ms = in->loaded_unix_ms,
         .load_ms = in->load_ms,
+        .parts = in->parts,
+        .ready_part_count = in->owned_part_count,
+        .ready_parts = in->owned_parts,
     };
     return copy_features(arena, in, out);
 }

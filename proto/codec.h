@@ -84,10 +84,12 @@ void eb_lookup_request_encode(const struct eb_wire_request *request, uint8_t *ou
 /* Overwrites the timeout in `message`, of `size` bytes, which eb_lookup_request_encode wrote with
  * is_timed. The size does not change. May be called again. */
 void eb_lookup_request_set_timeout(uint8_t *message, size_t size, uint64_t timeout_us);
+/* Overwrites `attempt` in the same way. More than 127 is written as 127. */
+void eb_lookup_request_set_attempt(uint8_t *message, size_t size, uint32_t attempt);
 struct eb_wire_response *eb_lookup_response_decode(
     struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error);
-/* Sets *instance to the number of a Server, 0 if the server does not tell it. */
-bool eb_server_decode_instance(struct eb_arena *arena, const uint8_t *bytes, size_t size,
-    uint64_t *instance, struct eb_error *error);
+/* Fields that the server does not tell are 0, or empty. */
+struct eb_wire_server *eb_server_decode(
+    struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error);
 struct eb_wire_model_list *eb_model_list_decode(
     struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error);

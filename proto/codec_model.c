@@ -26,6 +26,7 @@ static void write_model_table(struct eb_field_writer *writer, const struct eb_wi
     if (table->placement) {
         eb_field_put_text(writer, EB_FIELD_TABLE_PLACEMENT, table->placement);
     }
+    eb_field_put_number(writer, EB_FIELD_TABLE_PART, table->part);
     eb_field_put_bytes(
         writer, EB_FIELD_TABLE_DEFAULT_VECTOR, table->default_vector, table->default_vector_bytes);
     eb_field_put_number(writer, EB_FIELD_TABLE_UNKNOWN_VECTOR, table->unknown_vector);
@@ -224,6 +225,7 @@ static struct eb_wire_table translate_table(const Embag__V1__Table *table)
         .resident_bytes = table->resident_bytes,
         .digest = table->digest,
         .placement = table->placement,
+        .part = table->part,
         .missing = (int32_t)table->missing,
         .has_default = table->default_row_case != 0,
         .default_index = table->default_index,
@@ -338,16 +340,34 @@ static bool translate_model(struct eb_arena *arena, const Embag__V1__Model *mode
     return true;
 }
 
-bool eb_server_decode_instance(struct eb_arena *arena, const uint8_t *bytes, size_t size,
-    uint64_t *instance, struct eb_error *error)
+struct eb_wire_server *eb_server_decode(
+    struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error)
 {
     struct eb_codec_input input = {
         &embag__v1__server__descriptor, bytes, size, eb_codec_answer_limits};
     const Embag__V1__Server *message = eb_codec_unpack(arena, &input, error);
-    if (message) {
-        *instance = message->instance;
+    struct eb_wire_server *server =
+        message ? eb_codec_take_elements(arena, 1, sizeof *server, error) : NULL;
+    struct eb_wire_limit *limits =
+        server ? eb_codec_take_elements(arena, message->n_limits, sizeof *limits, error) : NULL;
+    if (!limits) {
+        return NULL;
     }
-    return message;
+    for (size_t i = 0; i < message->n_limits; i++) {
+        limits[i] = (struct eb_wire_limit){message->limits[i]->name, message->limits[i]->value};
+    }
+    *server = (struct eb_wire_server){
+        .version = message->version,
+        .build = message->build,
+        .isa = message->isa,
+        .limit_count = message->n_limits,
+        .limits = limits,
+        .loops = message->loops,
+        .threads = message->threads,
+        .role = message->role,
+        .instance = message->instance,
+    };
+    return server;
 }
 
 struct eb_wire_model_list *eb_model_list_decode(

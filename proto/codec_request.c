@@ -24,6 +24,7 @@
 #define QUERY_BYTES_MIN 2u /* smallest query or feature name on the wire: a tag and a length */
 
 #define PRIORITY_MAX 1u
+#define ATTEMPT_MAX 127u /* written in one byte */
 
 /* A request that is being read. */
 struct reading {
@@ -75,7 +76,6 @@ static const char *const unbuilt_names[] = {
     [EB_FIELD_LOOKUP_REQUEST_UNNORMALIZED] = "unnormalized",
     [EB_FIELD_LOOKUP_REQUEST_MIN_SEQUENCE] = "min_sequence",
     [EB_FIELD_LOOKUP_REQUEST_SHARD_EPOCH] = "shard_epoch",
-    [EB_FIELD_LOOKUP_REQUEST_ALLOW_INCOMPLETE] = "allow_incomplete",
 };
 
 static bool check_unbuilt(const struct reading *reading)
@@ -272,10 +272,15 @@ static bool take_lookup_field(
     case EB_TAG_NUMBER(EB_FIELD_LOOKUP_REQUEST_PRIORITY):
         out->priority = (uint32_t)value;
         return true;
+    case EB_TAG_NUMBER(EB_FIELD_LOOKUP_REQUEST_ALLOW_INCOMPLETE):
+        out->allow_incomplete = value != 0;
+        return true;
+    case EB_TAG_NUMBER(EB_FIELD_LOOKUP_REQUEST_ATTEMPT):
+        out->attempt = (uint32_t)value;
+        return true;
     case EB_TAG_NUMBER(EB_FIELD_LOOKUP_REQUEST_UNNORMALIZED):
     case EB_TAG_NUMBER(EB_FIELD_LOOKUP_REQUEST_MIN_SEQUENCE):
     case EB_TAG_NUMBER(EB_FIELD_LOOKUP_REQUEST_SHARD_EPOCH):
-    case EB_TAG_NUMBER(EB_FIELD_LOOKUP_REQUEST_ALLOW_INCOMPLETE):
         return take_unbuilt(reading, field, value != 0);
     case EB_TAG_BYTES(EB_FIELD_LOOKUP_REQUEST_VERSION_LABEL):
         return eb_codec_take_name(field, &reading->limits, &reading->label);
@@ -400,6 +405,11 @@ static uint32_t clamp_timeout(uint64_t timeout_us)
     return timeout_us < UINT32_MAX ? (uint32_t)timeout_us : UINT32_MAX;
 }
 
+static uint8_t clamp_attempt(uint32_t attempt)
+{
+    return attempt < ATTEMPT_MAX ? (uint8_t)attempt : ATTEMPT_MAX;
+}
+
 static void write_lookup_request(
     struct eb_field_writer *writer, const struct eb_wire_request *request)
 {
@@ -431,7 +441,13 @@ static void write_lookup_request(
     if (request->version_label) {
         eb_field_put_text(writer, EB_FIELD_LOOKUP_REQUEST_VERSION_LABEL, request->version_label);
     }
-    if (request->is_timed) {
+    eb_field_put_number(
+        writer, EB_FIELD_LOOKUP_REQUEST_ALLOW_INCOMPLETE, request->allow_incomplete);
+    if (!request->is_timed) {
+        eb_field_put_number(writer, EB_FIELD_LOOKUP_REQUEST_ATTEMPT, request->attempt);
+    } else {
+        eb_field_put_present(
+            writer, EB_FIELD_LOOKUP_REQUEST_ATTEMPT, clamp_attempt(request->attempt));
         eb_field_put_padded(
             writer, EB_FIELD_LOOKUP_REQUEST_TIMEOUT_US, clamp_timeout(request->timeout_us));
     }
@@ -455,4 +471,12 @@ void eb_lookup_request_set_timeout(uint8_t *message, size_t size, uint64_t timeo
     uint8_t *at = message + size - EB_FIELD_PADDED_BYTES;
     assert(at[-1] == EB_FIELD_LOOKUP_REQUEST_TIMEOUT_US << 3);
     eb_field_set_padded(at, clamp_timeout(timeout_us));
+}
+
+void eb_lookup_request_set_attempt(uint8_t *message, size_t size, uint32_t attempt)
+{
+    uint8_t *at = message + size - EB_FIELD_PADDED_BYTES - 2; /* the timeout's tag is between */
+    assert(at[1] == EB_FIELD_LOOKUP_REQUEST_TIMEOUT_US << 3);
+    assert(at[0] <= ATTEMPT_MAX);
+    at[0] = clamp_attempt(attempt);
 }

@@ -54,6 +54,7 @@ static inline __attribute__((always_inline)) void write_tail(
             eb_field_put_text(writer, EB_FIELD_BAG_RESULT_ERROR_MESSAGE, result->error_message);
         }
         write_missing_by_query(writer, result);
+        eb_field_put_number(writer, EB_FIELD_BAG_RESULT_UNREACHED, result->unreached);
         eb_field_put_bytes(
             writer, EB_FIELD_BAG_RESULT_LENGTHS, result->lengths, result->lengths_bytes);
         eb_field_put_bytes(
@@ -69,8 +70,8 @@ static bool is_result_plain(const struct eb_wire_result *result)
 {
     return result->shape_count <= PLAIN_SHAPE_COUNT && result->missing_positions_bytes == 0 &&
            result->error_code == 0 && !result->error_message &&
-           result->missing_by_query_count == 0 && result->lengths_bytes == 0 &&
-           result->inverse_bytes == 0;
+           result->missing_by_query_count == 0 && result->unreached == 0 &&
+           result->lengths_bytes == 0 && result->inverse_bytes == 0;
 }
 
 /* Makes the tail, or counts it if the result is not plain. */
@@ -165,6 +166,7 @@ static inline __attribute__((always_inline)) void write_after_results(
     eb_field_put_number(writer, EB_FIELD_LOOKUP_RESPONSE_ERROR_CODE, response->error_code);
     eb_field_put_text(writer, EB_FIELD_LOOKUP_RESPONSE_ERROR_MESSAGE, response->error_message);
     eb_field_put_number(writer, EB_FIELD_LOOKUP_RESPONSE_RETRY_AFTER_MS, response->retry_after_ms);
+    eb_field_put_number(writer, EB_FIELD_LOOKUP_RESPONSE_INCOMPLETE, response->incomplete);
 }
 
 size_t eb_lookup_response_bytes(const struct eb_wire_response *response)
@@ -225,21 +227,34 @@ static bool fail_response(const struct reading *reading)
     return false;
 }
 
-/* Takes the numbers of a repeated field. Returns NULL if the arena is exhausted. */
-static const uint64_t *read_result_numbers(
-    struct reading *reading, struct eb_field_reader message, uint32_t number, size_t *count)
+/* Takes the numbers of a repeated field, whose occurrences have been counted. Returns NULL if the
+ * arena is exhausted. */
+static const uint64_t *read_result_numbers(struct reading *reading, struct eb_field_reader message,
+    uint32_t number, uint32_t field_count, size_t *count)
 {
+    static const uint64_t none;
     size_t bytes = 0;
+    *count = 0;
+    if (field_count == 0) {
+        return &none;
+    }
     const int64_t *numbers =
         eb_codec_read_integers(message, number, &bytes, reading->arena, reading->error);
     *count = bytes / sizeof *numbers;
     return (const uint64_t *)numbers;
 }
 
-/* Takes a field of a result. Leaves an error's text in *text, for the caller to copy. Only checks
- * repeated numbers. Returns false if the guard refuses the field; unknown fields pass. */
+/* What is left to be read of a result once its fields have been taken. */
+struct left_fields {
+    struct eb_field_reader text; /* of its error */
+    uint32_t shape_count;        /* fields with numbers of its shape */
+    uint32_t missing_by_query_count;
+};
+
+/* Takes a field of a result, but only counts those of repeated numbers and texts. Returns false if
+ * the guard refuses the field; unknown fields pass. */
 static bool take_result_field(
-    const struct eb_field *field, struct eb_wire_result *out, struct eb_field_reader *text)
+    const struct eb_field *field, struct eb_wire_result *out, struct left_fields *left)
 {
     size_t bytes = eb_field_reader_bytes(&field->data);
     switch (field->tag) {
@@ -248,6 +263,7 @@ static bool take_result_field(
         return true;
     case EB_TAG_NUMBER(EB_FIELD_BAG_RESULT_TYPE): out->type = eb_codec_enum_of(field); return true;
     case EB_TAG_NUMBER(EB_FIELD_BAG_RESULT_MISSING): out->missing = field->varint; return true;
+    case EB_TAG_NUMBER(EB_FIELD_BAG_RESULT_UNREACHED): out->unreached = field->varint; return true;
     case EB_TAG_BYTES(EB_FIELD_BAG_RESULT_MISSING_POSITIONS):
         out->missing_positions = field->data.at;
         out->missing_positions_bytes = bytes;
@@ -256,7 +272,7 @@ static bool take_result_field(
         out->error_code = (uint32_t)field->varint;
         return true;
     case EB_TAG_BYTES(EB_FIELD_BAG_RESULT_ERROR_MESSAGE):
-        return eb_codec_take_name(field, &eb_codec_answer_limits, text);
+        return eb_codec_take_name(field, &eb_codec_answer_limits, &left->text);
     case EB_TAG_BYTES(EB_FIELD_BAG_RESULT_LENGTHS):
         out->lengths = field->data.at;
         out->lengths_bytes = bytes;
@@ -271,16 +287,16 @@ static bool take_result_field(
         return true;
     case EB_TAG_NUMBER(EB_FIELD_BAG_RESULT_SHAPE):
     case EB_TAG_BYTES(EB_FIELD_BAG_RESULT_SHAPE):
+        left->shape_count++;
+        return !eb_field_reader_find_endless(field->data);
     case EB_TAG_NUMBER(EB_FIELD_BAG_RESULT_MISSING_BY_QUERY):
     case EB_TAG_BYTES(EB_FIELD_BAG_RESULT_MISSING_BY_QUERY):
+        left->missing_by_query_count++;
         return !eb_field_reader_find_endless(field->data);
     case EB_TAG_BYTES(EB_FIELD_BAG_RESULT_FOUND):
     case EB_TAG_BYTES(EB_FIELD_BAG_RESULT_WEIGHT_SUM):
     case EB_TAG_BYTES(EB_FIELD_BAG_RESULT_WEIGHT_SQUARE_SUM): return true;
-    default:
-        return (field->number > EB_FIELD_BAG_RESULT_MISSING_BY_QUERY &&
-                   field->number < EB_FIELD_BAG_RESULT_LENGTHS) ||
-               field->number > EB_FIELD_BAG_RESULT_VALUES;
+    default: return field->number > EB_FIELD_BAG_RESULT_VALUES;
     }
 }
 
@@ -288,13 +304,13 @@ static bool read_result(
     struct reading *reading, struct eb_field_reader message, struct eb_wire_result *result)
 {
     struct eb_field_reader rest = message;
-    struct eb_field_reader text = {.at = NULL};
+    struct left_fields left = {.shape_count = 0};
     size_t shape_count = 0;
     uint32_t count = 0;
     *result = (struct eb_wire_result){.query = 0};
     for (; rest.at < rest.end; count++) {
         struct eb_field field;
-        if (eb_field_reader_read(&rest, &field) || !take_result_field(&field, result, &text)) {
+        if (eb_field_reader_read(&rest, &field) || !take_result_field(&field, result, &left)) {
             return fail_response(reading);
         }
     }
@@ -305,11 +321,14 @@ static bool read_result(
         result->values = NULL;
         result->values_bytes = 0;
     }
-    result->error_message = eb_codec_keep_text(text, reading->arena, reading->error);
-    result->shape = read_result_numbers(reading, message, EB_FIELD_BAG_RESULT_SHAPE, &shape_count);
+    result->error_message =
+        left.text.at ? eb_codec_keep_text(left.text, reading->arena, reading->error) : "";
+    result->shape = read_result_numbers(
+        reading, message, EB_FIELD_BAG_RESULT_SHAPE, left.shape_count, &shape_count);
     result->shape_count = (uint32_t)shape_count;
-    result->missing_by_query = read_result_numbers(
-        reading, message, EB_FIELD_BAG_RESULT_MISSING_BY_QUERY, &result->missing_by_query_count);
+    result->missing_by_query =
+        read_result_numbers(reading, message, EB_FIELD_BAG_RESULT_MISSING_BY_QUERY,
+            left.missing_by_query_count, &result->missing_by_query_count);
     return result->error_message && result->shape && result->missing_by_query;
 }
 
@@ -364,8 +383,10 @@ static bool take_response_field(
         memcpy(&out->digest, field->data.at, sizeof out->digest);
         return true;
     case EB_TAG_NUMBER(EB_FIELD_LOOKUP_RESPONSE_SEQUENCE):
-    case EB_TAG_NUMBER(EB_FIELD_LOOKUP_RESPONSE_SHARD_EPOCH):
-    case EB_TAG_NUMBER(EB_FIELD_LOOKUP_RESPONSE_INCOMPLETE): return true;
+    case EB_TAG_NUMBER(EB_FIELD_LOOKUP_RESPONSE_SHARD_EPOCH): return true;
+    case EB_TAG_NUMBER(EB_FIELD_LOOKUP_RESPONSE_INCOMPLETE):
+        out->incomplete = value != 0;
+        return true;
     default: return field->number > EB_FIELD_LOOKUP_RESPONSE_MAX;
     }
 }

@@ -454,6 +454,7 @@ static void announce(struct eb_grpc_call *call)
         return;
     }
     call->timeout_us = call->headers.timeout_us;
+    call->is_repeated = call->headers.is_repeated;
     call->authorization = call->headers.has_authorization ? call->headers.authorization : NULL;
     call->reader.inflate = call->headers.encoding == EB_GRPC_GZIP ? eb_gzip_inflate : NULL;
     call->announced = true;

@@ -30,6 +30,7 @@ struct eb_grpc_hold {
 struct eb_grpc_call {
     const char *path;    /* "/embag.v1.EmbeddingBag/Lookup"; in on_refusal "" or a part of it */
     uint64_t timeout_us; /* grpc-timeout; 0: none was given */
+    bool is_repeated;    /* grpc-previous-rpc-attempts: the client sends a call again */
     /* In on_call only. "" for a credential that no server knows; NULL if none was given. */
     const char *authorization;
     const struct eb_trace_parent *trace; /* trace of the call; its trace_id may be "" */

@@ -264,7 +264,7 @@ static int on_client_header(nghttp2_session *session, const nghttp2_frame *frame
             value_size >= strlen(grpc_type) && memcmp(value, grpc_type, strlen(grpc_type)) == 0;
     } else if (is_name(name, name_size, "grpc-status")) {
         int status = parse_client_number(value, value_size, EB_STATUS_UNKNOWN);
-        call->grpc_status = status <= EB_STATUS_UNAUTHENTICATED ? status : EB_STATUS_UNKNOWN;
+        call->grpc_status = (int)eb_status_of_number((uint32_t)status);
     } else if (is_name(name, name_size, "grpc-retry-pushback-ms")) {
         call->pushback_ms = parse_pushback(value, value_size);
     } else if (is_name(name, name_size, "grpc-message")) {

@@ -135,6 +135,11 @@ void eb_grpc_headers_add(struct eb_grpc_headers *headers, struct eb_grpc_text na
             add_authorization(headers, value);
         }
         break;
+    case 26:
+        if (is_header_text(name, "grpc-previous-rpc-attempts")) {
+            headers->is_repeated = !is_header_text(value, "0");
+        }
+        break;
     default: break;
     }
 }

@@ -66,6 +66,7 @@ struct eb_grpc_headers {
     bool is_grpc; /* content-type */
     bool is_path_long;
     bool is_timeout_bad;
+    bool is_repeated; /* grpc-previous-rpc-attempts says that the call was made before */
     bool has_authorization;
     bool has_trace;
     enum eb_grpc_encoding encoding;

@@ -127,8 +127,10 @@ struct eb_wire_request {
     bool cancel;
     bool errors_per_query;
     bool report_missing;
-    /* Encoder only: timeout_us, at most UINT32_MAX (71 minutes), is written last, in a form that
-     * eb_lookup_request_set_timeout can overwrite. */
+    bool allow_incomplete;
+    uint32_t attempt; /* earlier attempts of the same request */
+    /* Encoder only: `attempt`, at most 127, and timeout_us, at most UINT32_MAX (71 minutes), are
+     * written last, in a form that eb_lookup_request_set_attempt and _set_timeout can overwrite. */
     bool is_timed;
     uint32_t priority; /* 0: interactive; 1: batch; decoded: no other value */
     /* [traceparent_bytes] W3C trace context, valid or not; 0 bytes: none. Decoded: borrowed from
@@ -156,6 +158,7 @@ struct eb_wire_result {
     uint64_t missing;
     size_t missing_by_query_count;
     const uint64_t *missing_by_query; /* encoding: NULL if all are 0 */
+    uint64_t unreached;               /* indices whose part could not be reached */
     /* With report_missing: positions, in the query's indices, of the indices that named no row.
      * They are ascending little-endian uint32 at any alignment. */
     const uint8_t *missing_positions;
@@ -186,6 +189,7 @@ struct eb_wire_response {
     uint32_t error_code;
     const char *error_message;
     uint32_t retry_after_ms;
+    bool incomplete;     /* some indices were not reached */
     bool more;           /* further answers to the same request follow */
     uint32_t queue_us;   /* microseconds from arrival to the first tile */
     uint32_t compute_us; /* microseconds from there to the last value */
@@ -242,6 +246,7 @@ struct eb_wire_table {
     size_t default_vector_bytes;
     bool unknown_vector;
     const char *placement; /* empty unless the version is in parts; encoding: may be NULL */
+    uint32_t part;         /* 1 + the part in which it lies whole; else 0 */
 };
 
 /* Feature. */

@@ -14,6 +14,11 @@ const char *eb_status_name(int number)
     return "UNKNOWN";
 }
 
+enum eb_status eb_status_of_number(uint32_t number)
+{
+    return number <= EB_STATUS_UNAUTHENTICATED ? (enum eb_status)number : EB_STATUS_UNKNOWN;
+}
+
 /* Removes the last character if the text was cut in the middle of it. The text goes into a protobuf
  * string, which must be UTF-8. */
 static void drop_cut_character(char text[EB_ERROR_TEXT_BYTES])

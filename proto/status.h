@@ -3,6 +3,7 @@
 #pragma once
 
 #include <stdarg.h>
+#include <stdint.h>
 
 /* X(NAME, number). The numbers are gRPC's. */
 #define EB_STATUS_LIST(X)                                                                          \
@@ -40,6 +41,10 @@ struct eb_error {
 
 /* Returns the name, such as "OUT_OF_RANGE", or "UNKNOWN" if the number is not a status. */
 const char *eb_status_name(int number);
+
+/* Returns the status for a number from the wire: UNKNOWN if gRPC does not define it. Statuses index
+ * counters, so no number that a peer sent may become one without this. */
+enum eb_status eb_status_of_number(uint32_t number);
 
 /* Sets both members, cutting the text at EB_ERROR_TEXT_BYTES. Returns `status`, so that a caller
  * can set an error and return in one line. */

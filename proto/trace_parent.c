@@ -1,5 +1,7 @@
 #include "proto/trace_parent.h"
 
+#include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Offsets of the parts of VERSION-TRACE-PARENT-FLAGS, and its size. Each part but the first follows
@@ -59,4 +61,16 @@ bool eb_trace_parent_parse(const char *text, size_t size, struct eb_trace_parent
     memcpy(out->parent_id, text + PARENT_OFFSET, sizeof out->parent_id - 1);
     out->is_sampled = read_digit(text[FLAGS_OFFSET + 1]) & 1;
     return true;
+}
+
+size_t eb_trace_parent_format(const struct eb_trace_parent *trace, char out[EB_TRACE_PARENT_BYTES])
+{
+    out[0] = '\0';
+    if (trace->trace_id[0] == '\0') {
+        return 0;
+    }
+    int size = snprintf(out, EB_TRACE_PARENT_BYTES, "00-%s-%s-0%d", trace->trace_id,
+        trace->parent_id, trace->is_sampled);
+    assert(size == TEXT_BYTES);
+    return (size_t)size;
 }

@@ -19,3 +19,9 @@ struct eb_trace_parent {
 /* Reads a field's value, `size` bytes. If its version is unknown, reads the parts that version 00
  * has, as the recommendation asks. Returns false if the value is invalid; *out is zeroed. */
 bool eb_trace_parent_parse(const char *text, size_t size, struct eb_trace_parent *out);
+
+/* Room for a field's value with its NUL. */
+#define EB_TRACE_PARENT_BYTES 56
+/* Writes the value of the field for a call made on behalf of this one. Returns its length; 0 if
+ * there is no trace. */
+size_t eb_trace_parent_format(const struct eb_trace_parent *trace, char out[EB_TRACE_PARENT_BYTES]);

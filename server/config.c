@@ -391,6 +391,28 @@ static bool check_tls(const struct eb_config *config, struct eb_failure *failure
     return !what;
 }
 
+/* Checks the settings of part servers and routers. */
+static bool check_roles(const struct eb_config *config, struct eb_failure *failure)
+{
+    const char *what = NULL;
+    bool has_access = config->route_tls_ca || config->route_tls_cert || config->route_tls_key ||
+                      config->route_token_file;
+    if (config->route && config->part) {
+        what = "--route makes this a router and --part a part server: set one of them";
+    } else if (has_access && !config->route) {
+        what = "--route-tls-ca, --route-tls-cert, --route-tls-key and --route-token-file need "
+               "--route, the addresses of the part servers";
+    } else if (!config->route_tls_cert != !config->route_tls_key) {
+        what = config->route_tls_cert
+                   ? "--route-tls-cert needs --route-tls-key, the private key of the certificate"
+                   : "--route-tls-key needs --route-tls-cert, the certificate of the key";
+    }
+    if (what) {
+        eb_failure_set(failure, "%s", what);
+    }
+    return !what;
+}
+
 /* Checks that the memory that all loops share equally is enough for each of them. */
 static bool check_budgets(const struct eb_config *config, struct eb_failure *failure)
 {
@@ -449,7 +471,8 @@ enum eb_log_format eb_config_find_log_format(
 
 bool eb_config_check(const struct eb_config *config, struct eb_failure *failure)
 {
-    return check_budgets(config, failure) && check_tls(config, failure);
+    return check_budgets(config, failure) && check_tls(config, failure) &&
+           check_roles(config, failure);
 }
 
 /* Reads the sources from the highest to the lowest, because a higher one gives the file's path. A

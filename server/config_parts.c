@@ -81,9 +81,14 @@ void eb_config_set_manager_options(
     options->load_bytes_per_s = limits->load_bytes_per_s;
     options->load_threads = limits->load_threads;
     options->load_jitter_ms = limits->load_jitter_s * 1000;
-    options->kept_versions_max = limits->kept_versions_max;
-    options->kept_bytes_max = limits->kept_bytes_max;
-    options->claim_grace_ms = limits->claim_grace_s * 1000;
+    options->limits = (struct eb_registry_limits){
+        .kept_versions_max = limits->kept_versions_max,
+        .kept_bytes_max = limits->kept_bytes_max,
+        .claim_grace_ms = limits->claim_grace_s * 1000,
+        .pin_ttl_ms = limits->pin_ttl_s * 1000,
+        .next_wait_ms = limits->next_wait_s * 1000,
+    };
+    options->serve_wait_ms = limits->next_wait_s * 1000;
     options->tables.row_bytes_max = limits->row_bytes_max;
     options->tables.group_features_max = (uint32_t)limits->queries_max;
 }

@@ -91,6 +91,7 @@ static void print_allowed(FILE *out, const struct eb_config_setting *setting)
     case EB_CONFIG_SOCKET:
     case EB_CONFIG_PREFETCH:
     case EB_CONFIG_PART:
+    case EB_CONFIG_ROUTE:
     case EB_CONFIG_LEVEL:
     case EB_CONFIG_CHOICE: fprintf(out, " (%s)", setting->value); return;
     case EB_CONFIG_COUNT:

@@ -1,6 +1,7 @@
 #include "server/config_setting.h"
 
 #include "kernels/bag_schedule.h"
+#include "proto/link/target.h"
 #include "proto/net/address.h"
 #include "server/kernel_choice.h"
 
@@ -40,6 +41,28 @@ const struct eb_config_setting eb_config_settings[] = {
         "makes this a part server, which loads only part K, from 0, of versions that embag split "
         "has divided into P parts; with hostname/P, K is the number at the end of the host's "
         "name, modulo P; other versions do not exist for it; default: none",
+        NULL},
+    {"route", EB_CONFIG_ROUTE, EB_CONFIG_START, AT(route), 0, 1, EB_CONFIG_ROUTE_BYTES - 1,
+        "ADDRESSES",
+        "makes this a router, which answers from versions in parts by asking the part servers at "
+        "these addresses: dns:NAME:PORT, HOST:PORT[,HOST:PORT...] or unix:PATH; only tables that "
+        "are placed everywhere are in its memory; part must not be set; default: none",
+        NULL},
+    {"route_tls_ca", EB_CONFIG_TEXT, EB_CONFIG_START, AT(route_tls_ca), 0, 1, PATH_MAX - 1, "FILE",
+        "CA certificates, in PEM, that vouch for the part servers; with it a router speaks TLS to "
+        "them; default: none",
+        NULL},
+    {"route_tls_cert", EB_CONFIG_TEXT, EB_CONFIG_START, AT(route_tls_cert), 0, 1, PATH_MAX - 1,
+        "FILE",
+        "certificate, in PEM, that a router shows the part servers; with it the router speaks TLS "
+        "to them; default: none",
+        NULL},
+    {"route_tls_key", EB_CONFIG_TEXT, EB_CONFIG_START, AT(route_tls_key), 0, 1, PATH_MAX - 1,
+        "FILE", "private key of route_tls_cert, in PEM without a password", NULL},
+    {"route_token_file", EB_CONFIG_TEXT, EB_CONFIG_START, AT(route_token_file), 0, 1, PATH_MAX - 1,
+        "FILE",
+        "file whose only line a router sends the part servers as its bearer token; their auth_file "
+        "must name it with router: true; default: none",
         NULL},
     {"listen", EB_CONFIG_LISTEN, EB_CONFIG_START, AT(listen), 0, 1, EB_ADDRESS_GIVEN_BYTES - 1,
         "ADDRESS",
@@ -317,6 +340,17 @@ static bool apply_part(const struct attempt *attempt)
                                                              : refuse_setting(attempt, why.text);
 }
 
+static bool apply_route(const struct attempt *attempt)
+{
+    struct eb_error why;
+    struct eb_targets targets;
+    if (!eb_targets_parse(attempt->text, &targets, &why)) {
+        return refuse_setting(attempt, why.text);
+    }
+    eb_targets_free(&targets);
+    return apply_text(attempt);
+}
+
 static void clear_listen(struct eb_config *config)
 {
     while (config->listen_count > 0) {
@@ -480,6 +514,7 @@ bool eb_config_setting_apply(struct eb_config *config, const struct eb_config_se
     case EB_CONFIG_PORT: return apply_port(&attempt);
     case EB_CONFIG_PREFETCH: return apply_prefetch(&attempt);
     case EB_CONFIG_PART: return apply_part(&attempt);
+    case EB_CONFIG_ROUTE: return apply_route(&attempt);
     case EB_CONFIG_LISTEN: return apply_listen(&attempt);
     case EB_CONFIG_LEVEL: return apply_level(&attempt);
     case EB_CONFIG_CHOICE: return apply_choice(&attempt);
@@ -578,6 +613,7 @@ struct eb_log_field eb_config_setting_field(
     case EB_CONFIG_SOCKET:
     case EB_CONFIG_PORT:
     case EB_CONFIG_PART:
+    case EB_CONFIG_ROUTE:
         memcpy(&text, (const char *)config + setting->offset, sizeof text);
         return text ? eb_log_text(setting->name, text) : (struct eb_log_field){0};
     case EB_CONFIG_PREFETCH:
@@ -603,6 +639,11 @@ void eb_config_deinit(struct eb_config *config)
     free(config->resident_dir);
     free(config->state_dir);
     free(config->part);
+    free(config->route);
+    free(config->route_tls_ca);
+    free(config->route_tls_cert);
+    free(config->route_tls_key);
+    free(config->route_token_file);
     free(config->admin_listen);
     free(config->http_listen);
     free(config->tls_cert);

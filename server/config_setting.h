@@ -23,11 +23,15 @@
 #define EB_CONFIG_LOOPS_MAX 256
 #define EB_CONFIG_THREADS_MAX 1024
 
+/* Longest list of part servers, with its NUL: as long as a path, since files of settings and
+ * --print-config have room for that. */
+#define EB_CONFIG_ROUTE_BYTES PATH_MAX
+
 /* The value of http_listen if there is no such port. */
 #define EB_CONFIG_NONE "none"
 
 /* Number of settings that are not limits, and of all settings. */
-#define EB_CONFIG_GENERAL_COUNT 29
+#define EB_CONFIG_GENERAL_COUNT 34
 #define EB_CONFIG_SETTING_COUNT (EB_CONFIG_GENERAL_COUNT EB_LIMIT_LIST(EB_CONFIG_COUNT_ONE))
 #define EB_CONFIG_COUNT_ONE(name, effect, fallback, min, max, what) +1
 
@@ -64,6 +68,11 @@ struct eb_config {
     char *listen[EB_LISTEN_MAX]; /* HOST:PORT, [V6]:PORT or unix:PATH; form checked */
     char *state_dir;             /* NULL if the server keeps no state */
     char *part;                  /* K/P or hostname/P; NULL if the server is no part server */
+    char *route;                 /* addresses of part servers; NULL if the server is no router */
+    char *route_tls_ca;          /* path of the file; NULL if not set */
+    char *route_tls_cert;        /* path of the file; NULL if not set */
+    char *route_tls_key;         /* path of the file; set if and only if route_tls_cert is */
+    char *route_token_file;      /* path of the file; NULL if not set */
     char *admin_listen;          /* unix:PATH, form checked; NULL if not set */
     char *http_listen;           /* resolved: HOST:PORT or [V6]:PORT, form checked, or "none" */
     enum eb_config_truth admin_on_data_port; /* ModelAdmin is answered wherever lookups are */
@@ -102,6 +111,7 @@ enum eb_config_kind {
     EB_CONFIG_PORT,     /* char *, HOST:PORT, [V6]:PORT or none */
     EB_CONFIG_PREFETCH, /* char *, a text that eb_kernel_choice_check_prefetch accepts */
     EB_CONFIG_PART,     /* char *, a text that eb_part_choice_read accepts */
+    EB_CONFIG_ROUTE,    /* char *, a text that eb_targets_parse accepts */
     EB_CONFIG_LISTEN,   /* listen[] and listen_count */
     EB_CONFIG_LEVEL,    /* enum eb_log_level */
     EB_CONFIG_CHOICE,   /* an enum whose values are indices of `choices`; the default is 0 */

@@ -97,6 +97,9 @@ static void find_largest(const struct eb_snapshot *snapshot, struct subject *out
         const struct eb_model_version *version = snapshot->models[i].served;
         for (size_t n = 0; version && n < version->tables.count; n++) {
             const struct eb_named_table *table = &version->tables.tables[n];
+            if (table->is_remote) {
+                continue;
+            }
             eb_bag_tune_add(&out->ground, &table->table);
             if (!out->table || row_bytes_of(&table->table) > row_bytes_of(&out->table->table)) {
                 out->version = version;

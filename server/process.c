@@ -12,6 +12,7 @@
 #include "server/ports.h"
 #include "server/publish/manager.h"
 #include "server/resident_facts.h"
+#include "server/router.h"
 #include "server/rpc/service.h"
 #include "server/security_watch.h"
 #include "server/service_manager.h"
@@ -30,6 +31,9 @@
 
 /* The file of a resident directory with the measured prefetch schedules. */
 #define PREFETCH_NAME "prefetch"
+
+/* Time for which a part server waits at its start for routers to claim versions. */
+#define CLAIM_WAIT_MS 2000
 
 /* Time between two checks of the certificate. */
 #define DAY_MS 86400000
@@ -56,6 +60,7 @@ struct eb_process {
     uint64_t opened_ms;            /* steady time at which it was opened */
     struct eb_process_facts facts; /* the facts that web_port was told last */
     struct eb_manager *manager;
+    struct eb_router *router;            /* NULL if this is no router */
     struct eb_publisher_reader *readers; /* [config->loops + 1] readers: all loops and web_port */
     size_t model_count;                  /* number of models when serving began */
     const struct eb_bag_ops *ops;
@@ -121,7 +126,7 @@ static void on_loading(void *context, const char *path, uint64_t done_bytes, uin
     process->facts.load_done_bytes = done_bytes;
     process->facts.load_total_bytes = total_bytes;
     tell_facts(process);
-    if (!process->service.snapshot) {
+    if (path && !process->facts.is_started) {
         eb_service_manager_loading(path, done_bytes, total_bytes);
     }
 }
@@ -148,15 +153,60 @@ static void note_watch(struct eb_process *process)
         (process->manager && eb_manager_is_from_record(process->manager));
 }
 
+/* Notes how long the first scan and the first loads took. */
+static void note_load_times(struct eb_process *process)
+{
+    struct eb_manager_times times = eb_manager_load_times(process->manager);
+    uint64_t adopt_ns =
+        process->config->resident_dir ? eb_resident_dir_adopting_ns(&process->resident) : 0;
+    uint64_t *start_ns = process->facts.start_ns;
+    start_ns[EB_STATS_START_SCAN] = times.scan_ns;
+    start_ns[EB_STATS_START_ADOPT] = adopt_ns;
+    start_ns[EB_STATS_START_LOAD] = times.load_ns - adopt_ns;
+}
+
+/* Ends the start: the first versions are served. */
+static void note_ready(struct eb_process *process, size_t model_count)
+{
+    process->model_count = model_count;
+    process->facts.is_started = true;
+    note_load_times(process);
+    eb_web_port_serve(process->web_port);
+    tell_facts(process);
+    eb_log(EB_LOG_INFO, "ready", eb_log_text("version", EMBAG_VERSION),
+        eb_log_text("isa", process->service.facts.isa),
+        eb_log_number("loops", process->config->loops),
+        eb_log_number("threads", process->config->threads),
+        eb_log_number("models", (int64_t)process->model_count),
+        eb_log_count("start_ms", eb_clock_steady_ms() - process->opened_ms));
+    eb_service_manager_ready();
+}
+
 static void on_serving(void *context, const struct eb_snapshot *snapshot)
 {
+    struct eb_process *process = context;
     eb_service_manager_serving(snapshot);
-    tell_resident(context);
+    tell_resident(process);
+    if (!process->facts.is_started && !process->stopping && !snapshot->not_ready) {
+        note_ready(process, snapshot->count);
+    }
 }
 
 static void on_owned(void *context)
 {
     tell_resident(context);
+}
+
+static void on_models(void *context, const struct eb_routed_model *models, size_t count)
+{
+    const struct eb_process *process = context;
+    eb_router_on_models(process->router, models, count);
+}
+
+static bool is_settled(const void *context)
+{
+    const struct eb_process *process = context;
+    return eb_router_is_settled(process->router);
 }
 
 /* Opens the directory of resident files, if there is one. */
@@ -217,18 +267,6 @@ static bool open_state(struct eb_process *process)
     return process->has_markers;
 }
 
-/* Notes how long the first scan and the first loads took. */
-static void note_load_times(struct eb_process *process)
-{
-    struct eb_manager_times times = eb_manager_load_times(process->manager);
-    uint64_t adopt_ns =
-        process->config->resident_dir ? eb_resident_dir_adopting_ns(&process->resident) : 0;
-    uint64_t *start_ns = process->facts.start_ns;
-    start_ns[EB_STATS_START_SCAN] = times.scan_ns;
-    start_ns[EB_STATS_START_ADOPT] = adopt_ns;
-    start_ns[EB_STATS_START_LOAD] = times.load_ns - adopt_ns;
-}
-
 /* Returns the part that this server has. */
 static struct eb_part_choice find_part(const struct eb_config *config)
 {
@@ -239,6 +277,30 @@ static struct eb_part_choice find_part(const struct eb_config *config)
     return choice;
 }
 
+static void on_route_facts(void *context, struct eb_route_facts *facts)
+{
+    const struct eb_process *process = context;
+    eb_web_port_tell_route(process->web_port, facts);
+}
+
+/* Opens the router, if this is one. It watches the part servers while models are loaded. */
+static bool open_router(struct eb_process *process)
+{
+    if (!process->config->route) {
+        return true;
+    }
+    struct eb_router_listener listener = {on_route_facts, process};
+    process->router = eb_router_open(process->config, &listener);
+    if (!process->router) {
+        return false;
+    }
+    int rc = eb_router_start(process->router, &process->uv);
+    if (rc < 0) {
+        eb_log_fail_start("route", uv_strerror(rc), "free some memory or descriptors");
+    }
+    return rc == 0;
+}
+
 static bool open_models(struct eb_process *process)
 {
     struct eb_manager_options options = {
@@ -246,6 +308,7 @@ static bool open_models(struct eb_process *process)
         .markers = &process->markers,
         .tables = {.name_bytes_max = (uint32_t)process->config->limits.name_bytes_max,
             .part = find_part(process->config),
+            .is_router = process->router,
             .ops = process->ops,
             .memory = {.pages = process->config->huge_pages, .numa = process->config->numa},
             .resident = {.dir = process->config->resident_dir ? &process->resident : NULL,
@@ -263,12 +326,21 @@ static bool open_models(struct eb_process *process)
         .on_owned = on_owned,
         .context = process,
     };
+    if (process->router) {
+        options.is_router = true;
+        options.on_models = on_models;
+        options.is_settled = is_settled;
+    }
+    options.claim_wait_ms = options.tables.part.parts > 0 ? CLAIM_WAIT_MS : 0;
     eb_config_set_manager_options(process->config, &options);
     int rc = eb_manager_create(&process->manager, &options, &process->uv);
     if (rc < 0) {
         eb_log_fail_start(
             "threads", uv_strerror(rc), "allow the process more threads, open files or memory");
         return false;
+    }
+    if (process->router) {
+        eb_router_set_manager(process->router, process->manager);
     }
     struct eb_failure failure;
     if (!eb_manager_load(process->manager, &failure)) {
@@ -277,11 +349,9 @@ static bool open_models(struct eb_process *process)
             "--model-repository at another directory");
         return false;
     }
-    note_load_times(process);
     note_watch(process);
     process->facts.is_repository_unreadable = eb_manager_is_from_record(process->manager);
     process->service.snapshot = eb_manager_snapshot(process->manager);
-    process->model_count = process->service.snapshot->count;
     on_loading(process, NULL, 0, 0);
     return true;
 }
@@ -470,6 +540,7 @@ static bool open_executor(struct eb_process *process)
             .cpus = eb_machine_cpu_count(""),
             .instance = draw_instance(),
             .part = find_part(process->config),
+            .is_router = process->router,
             .admin_listen = config->admin_listen,
             .is_admin_on_data_port = config->admin_on_data_port == EB_CONFIG_TRUE},
         .auth = eb_security_auth(process->security),
@@ -521,6 +592,12 @@ static bool create_loops(struct eb_process *process)
         }
     }
     return true;
+}
+
+static bool attach_router(struct eb_process *process)
+{
+    return !process->router ||
+           eb_router_attach(process->router, process->loops, process->config->loops);
 }
 
 /* ---- signals and the end ---- */
@@ -580,6 +657,9 @@ static void announce_end(struct eb_process *process)
 static void drain(struct eb_process *process)
 {
     process->is_delayed = false;
+    if (process->router) {
+        eb_router_stop(process->router);
+    }
     eb_manager_stop(process->manager);
     eb_security_watch_stop(&process->security_watch);
     eb_settings_update_stop(&process->settings);
@@ -662,8 +742,9 @@ static int watch_security(struct eb_process *process)
                : eb_security_watch_start(&process->security_watch, &process->uv, &options);
 }
 
-/* Reads settings, certificates and tokens again while calls are accepted, also during the delay. By
- * then the service manager knows of the shutdown, and READY would cancel it. */
+/* Reads settings, certificates and tokens again while calls are accepted, also before a part server
+ * is ready and during the delay. The service manager does not hear of that: READY would end the
+ * start, or cancel the shutdown. */
 static void on_hangup(uv_signal_t *handle, int number)
 {
     struct eb_process *process = handle->data;
@@ -671,7 +752,8 @@ static void on_hangup(uv_signal_t *handle, int number)
     if (process->stopping && !process->is_delayed) {
         return;
     }
-    if (!process->stopping) {
+    bool is_told = process->facts.is_started && !process->stopping;
+    if (is_told) {
         eb_service_manager_reloading();
     }
     bool has_settings = eb_settings_update_reload(&process->settings);
@@ -682,7 +764,7 @@ static void on_hangup(uv_signal_t *handle, int number)
                   process->config->config_file;
     note_reload(process, is_any, is_good);
     tell_certificate(process);
-    if (!process->stopping) {
+    if (is_told) {
         eb_service_manager_ready();
     }
 }
@@ -823,7 +905,8 @@ struct eb_process *eb_process_open(const struct eb_config *config)
     bool ready = open_security(process) && eb_ports_open(&process->ports, process->config) &&
                  (process->ops = eb_kernel_choice_ops(config->isa)) && open_web_port(process) &&
                  open_main_loop(process) && open_state(process) && open_resident(process) &&
-                 open_models(process) && open_executor(process) && create_loops(process) &&
+                 open_router(process) && open_models(process) && open_executor(process) &&
+                 create_loops(process) && attach_router(process) &&
                  eb_ports_listen(&process->ports, process->loops);
     if (!ready) {
         (void)eb_process_close(process); /* It has not run, so nothing can have been given up. */
@@ -834,24 +917,19 @@ struct eb_process *eb_process_open(const struct eb_config *config)
 
 bool eb_process_run(struct eb_process *process)
 {
+    /* A part server is ready later, when it has loaded a version. */
+    bool is_ready = !process->service.snapshot->not_ready;
+    size_t model_count = process->service.snapshot->count;
     bool started = start_loops(process);
     if (started) {
         attach_web_port(process);
         started = start_models(process);
     }
-    if (started) {
-        process->facts.is_started = true;
-        tell_facts(process);
-        eb_log(EB_LOG_INFO, "ready", eb_log_text("version", EMBAG_VERSION),
-            eb_log_text("isa", process->service.facts.isa),
-            eb_log_number("loops", process->config->loops),
-            eb_log_number("threads", process->config->threads),
-            eb_log_number("models", (int64_t)process->model_count),
-            eb_log_count("start_ms", eb_clock_steady_ms() - process->opened_ms));
-        eb_service_manager_ready();
-    } else {
+    if (!started) {
         announce_end(process);
         drain(process);
+    } else if (is_ready) {
+        note_ready(process, model_count);
     }
     if (process->loops_running > 0) {
         uv_run(&process->uv, UV_RUN_DEFAULT);
@@ -865,6 +943,9 @@ static void close_main_loop(struct eb_process *process)
 {
     if (!process->has_uv) {
         return;
+    }
+    if (process->router) {
+        eb_router_stop(process->router);
     }
     eb_manager_stop(process->manager);
     close_handles(process);
@@ -890,6 +971,7 @@ bool eb_process_close(struct eb_process *process)
     eb_web_port_close(process->web_port);
     eb_executor_destroy(process->executor);
     eb_manager_destroy(process->manager);
+    eb_router_destroy(process->router);
     eb_resident_dir_close(&process->resident);
     if (process->has_markers) {
         eb_load_markers_close(&process->markers);

@@ -92,6 +92,12 @@ void eb_web_port_attach(struct eb_web_port *port, const struct eb_web_port_sourc
     if (port) {
         eb_stats_collector_attach(
             port->collector, source->loops, source->loop_count, source->executor, source->snapshot);
+    }
+}
+
+void eb_web_port_serve(struct eb_web_port *port)
+{
+    if (port) {
         eb_stats_collector_set_phase(port->collector, EB_STATS_SERVING);
     }
 }
@@ -114,6 +120,15 @@ void eb_web_port_tell(struct eb_web_port *port, const struct eb_process_facts *f
 {
     if (port) {
         eb_stats_collector_set_facts(port->collector, facts);
+    }
+}
+
+void eb_web_port_tell_route(struct eb_web_port *port, struct eb_route_facts *facts)
+{
+    if (port) {
+        eb_stats_collector_set_route(port->collector, facts);
+    } else {
+        eb_route_facts_drop(facts);
     }
 }
 

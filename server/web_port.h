@@ -22,10 +22,14 @@ struct eb_web_port_source {
 /* Listens, and answers that it is loading. Returns false with nothing open if that fails; one log
  * line has said why and what to do. `isa` is borrowed until close. */
 bool eb_web_port_open(struct eb_web_port **port, const struct eb_config *config, const char *isa);
-/* Switches to serving. The loops must be running. */
+/* Lets the port take stats. The loops must be running. */
 void eb_web_port_attach(struct eb_web_port *port, const struct eb_web_port_source *source);
+/* Switches to serving; call it once, after attach and before drain. */
+void eb_web_port_serve(struct eb_web_port *port);
 /* Passes facts that main knows to the port. Call it before detach, or if the start has failed. */
 void eb_web_port_tell(struct eb_web_port *port, const struct eb_process_facts *facts);
+/* Passes on what a router knows, and takes it over. Call it before detach. */
+void eb_web_port_tell_route(struct eb_web_port *port, struct eb_route_facts *facts);
 /* Fills in the reader through which the publisher reaches the port. Returns false if there is no
  * port. */
 bool eb_web_port_reader(struct eb_web_port *port, struct eb_publisher_reader *reader);

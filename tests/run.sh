@@ -6,9 +6,10 @@
 #                         status page in a browser, Prometheus, models that change under load,
 #                         the comparison with grpc++: some 50 minutes
 #   tests/run.sh --long   suites that take long and are run by hand: attacks for minutes, 200 kills
-#                         of a server with resident tables, TorchRec and TensorFlow, which are
-#                         downloaded, the container image of a release, and three minutes for each
-#                         fuzz target: some 60 minutes on two cores
+#                         of a server with resident tables, a cluster whose hosts, packets and names
+#                         fail, TorchRec and TensorFlow, which are downloaded, the container image
+#                         of a release, the chart in an API server of Kubernetes, and three minutes
+#                         for each fuzz target: some 90 minutes on two cores
 # If ccache is installed, it keeps objects for the next run, in whichever folder.
 # Continues after a failure, unless packages are missing. The last line is "N passed, N failed",
 # counting single tests; the skipped suites are listed before it.
@@ -129,6 +130,18 @@ network_tests() {
     return "$status"
 }
 
+# Runs tests of lookups against a router whose tables are divided among part servers.
+routed_tests() {
+    local module status=0
+    for module in differential groups infer sequences missing_positions errors_per_query streams \
+        edge_requests; do
+        "$python" tests/integration/run.py --embagd build/release/embagd \
+            --embag build/release/embag --build build/release --quick --routed \
+            --only "*test_$module.*" || status=$?
+    done
+    return "$status"
+}
+
 # Runs the tests one after the other, because they measure how others are served during an attack.
 long_network_tests() {
     "$python" tests/integration/run.py --embagd build/release/embagd --embag build/release/embag \
@@ -202,6 +215,8 @@ page_tests() { tests/integration/page/run.sh --build build/release; }
 
 monitoring_tests() { tests/integration/monitoring/run.sh --build build/release; }
 
+cluster_tests() { tests/integration/cluster/run.sh --build build/release "$@"; }
+
 package_tests() {
     tests/integration/packaging/run.sh --build build/release --work build/packaging
 }
@@ -231,11 +246,12 @@ model_figures() {
         --keyed-bytes 67108864 --pack-rows 100000 && echo "1 passed, 0 failed"
 }
 
-export -f configure build build_fuzz unit_tests network_tests long_network_tests kill_tests
+export -f configure build build_fuzz unit_tests network_tests long_network_tests routed_tests
+export -f kill_tests
 export -f arm64_tests tidy free_port quickstart
 export -f old_processor_tests fuzz python_tests node_tests triton_tests kserve_tests interop
 export -f framework_tests page_tests monitoring_tests package_tests container_tests helm_tests
-export -f release_tests
+export -f release_tests cluster_tests
 export -f compare_with_grpcpp model_figures
 
 release_options=(-DEMBAG_FOLDERS="kernels;proto;server;client;tests")
@@ -260,6 +276,7 @@ if section 1500 "build" build release "${release_options[@]}" && ! $long; then
     section 300 "quickstart" quickstart
 fi
 if $all; then
+    section 300 "network tests through a router" routed_tests
     if section 1500 "build with address and undefined sanitizers" build asan; then
         section 1500 "unit tests, sanitized" unit_tests asan
         section 1500 "network tests, sanitized" network_tests asan --quick
@@ -277,6 +294,7 @@ if $all; then
     section 400 "models that change under load, small" model_figures
     section 400 "status page in Chromium" page_tests
     section 200 "metrics, rules and dashboard with Prometheus" monitoring_tests
+    section 400 "cluster, short" cluster_tests
     section 900 "Debian packages, under systemd" package_tests
     section 1200 "container image" container_tests
     section 1500 "Helm chart" helm_tests
@@ -299,7 +317,9 @@ fi
 if $long; then
     section 3600 "attacks, long" long_network_tests
     section 3600 "kills at random times" kill_tests
+    section 4500 "cluster" cluster_tests --long
     EMBAG_LONG=1 section 3000 "release, all of it built twice" release_tests
+    EMBAG_LONG=1 section 3000 "Helm chart, with an API server" helm_tests
     section 3600 "clients: PyTorch, TorchRec and TensorFlow" framework_tests --long
     if section 1500 "build of fuzz targets" build_fuzz; then
         section 3600 "fuzz targets, long" fuzz 180

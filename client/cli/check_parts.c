@@ -52,6 +52,28 @@ static bool check_part_keys(struct eb_packed_reader *reader, struct eb_failure *
     return true;
 }
 
+/* Returns whether the row for unknown keys has the key that the manifest names, if it names one. */
+static bool check_unknown_key(
+    struct eb_packed_reader *reader, const struct eb_parts_table *table, struct eb_failure *failure)
+{
+    const struct eb_packed_format *format = &reader->format;
+    uint64_t row = format->by_key ? format->tensor.dims[0] - 1 : table->unknown_row;
+    uint64_t offset = format->sections[EB_PACKED_KEYS].offset;
+    int64_t key;
+    if (!table->has_unknown_key) {
+        return true;
+    }
+    if (format->sections[EB_PACKED_KEYS].bytes / sizeof key <= row) {
+        return eb_failure_set(failure, "it has no key of row %" PRIu64, row);
+    }
+    return eb_packed_reader_read(reader, offset + row * sizeof key, &key, sizeof key, failure) &&
+           (key == table->unknown_key ||
+               eb_failure_set(failure,
+                   "the row for unknown keys has the key %" PRId64
+                   ", but the manifest says %" PRId64 "; split the version again",
+                   key, table->unknown_key));
+}
+
 /* Compares a file, whose bytes are sound, with the manifest. Adds its rows to *rows. */
 static bool compare_file(const struct checking *checking, const struct eb_parts_table *table,
     uint32_t number, const char *path, uint64_t *rows)
@@ -67,7 +89,8 @@ static bool compare_file(const struct checking *checking, const struct eb_parts_
         const struct eb_packed_format *format = &reader.format;
         *rows += format->tensor.dims[0] - (format->by_key && format->unknown_row >= 0);
         is_good = eb_parts_manifest_check(checking->manifest, table, number, format, failure) &&
-                  (!format->by_key || check_part_keys(&reader, failure));
+                  (!format->by_key || check_part_keys(&reader, failure)) &&
+                  check_unknown_key(&reader, table, failure);
         eb_packed_reader_close(&reader);
     }
     eb_table_file_close(&file);

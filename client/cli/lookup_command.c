@@ -5,6 +5,7 @@
 #include "client/cli/output.h"
 #include "kernels/bag.h"
 #include "proto/trace_parent.h"
+#include "server/formats/part_of.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -43,8 +44,15 @@ static const char usage[] =
     "  --keep-first           keep the first --max-len rows instead\n"
     "  --pad                  fill every bag up to --max-len rows with zeros\n"
     "  --unique               print each row once, then for each bag the numbers of its rows\n"
+    "To look into one part of a table in parts:\n"
+    "  --part K               ask a part server for its rows of part K, from 0. Indices are then\n"
+    "                         row numbers within the part, or keys: of P parts, row R is row R / "
+    "P\n"
+    "                         of part R modulo P. Not for tables that lie whole in a part\n"
     "Other options:\n"
     "  --timeout-ms N         timeout of the call in milliseconds (default 1000)\n"
+    "  --allow-incomplete     let a router leave out the rows of parts that it cannot reach; the\n"
+    "                         number of these indices is printed as unreached\n"
     "  --traceparent TEXT     W3C trace context for the server's log, 00-TRACE-SPAN-FLAGS\n"
     "  --json                 print one JSON object; values are one flat list in C order, and\n"
     "                         latency_us is the latency of the call\n" EB_ACCESS_USAGE
@@ -91,7 +99,9 @@ struct options {
     bool keep_first;
     bool pad;
     bool unique;
+    struct eb_flag_integer part;
     bool include_last_offset;
+    bool allow_incomplete;
     bool json;
     struct embag_access access;
 };
@@ -121,6 +131,8 @@ static const struct eb_flag flags[] = {
     {"keep-first", EB_FLAG_SWITCH, AT(keep_first), 0, 0, NULL},
     {"pad", EB_FLAG_SWITCH, AT(pad), 0, 0, NULL},
     {"unique", EB_FLAG_SWITCH, AT(unique), 0, 0, NULL},
+    {"part", EB_FLAG_INTEGER, AT(part), 0, 0, NULL},
+    {"allow-incomplete", EB_FLAG_SWITCH, AT(allow_incomplete), 0, 0, NULL},
     {"traceparent", EB_FLAG_TEXT, AT(traceparent), 0, 0, NULL},
     {"timeout-ms", EB_FLAG_NUMBER, AT(timeout_ms), 1, 86400000, NULL},
     {"json", EB_FLAG_SWITCH, AT(json), 0, 0, NULL},
@@ -254,7 +266,11 @@ static void print_lookup_text(
         const struct embag_result *result = &answer->results[i];
         printf("%s: %s ", query->table, eb_output_type(result->type));
         eb_output_shape(stdout, result->shape, result->rank);
-        printf(", %" PRIu64 " missing\n", result->missing);
+        printf(", %" PRIu64 " missing", result->missing);
+        if (result->unreached > 0) {
+            printf(", %" PRIu64 " unreached", result->unreached);
+        }
+        putchar('\n');
         if (result->lengths_count == 0 || query->sequence.unique) {
             print_rows(result);
             print_inverse(result);
@@ -289,6 +305,9 @@ static void print_lookup_json(const struct embag_answer *answer, double latency_
             result->query, eb_output_type(result->type));
         eb_output_shape(stdout, result->shape, result->rank);
         printf(", \"missing\": %" PRIu64, result->missing);
+        if (result->unreached > 0) {
+            printf(", \"unreached\": %" PRIu64, result->unreached);
+        }
         print_lists_json(result);
         printf(", \"values\": [");
         for (uint64_t at = 0; at < count; at++) {
@@ -312,6 +331,7 @@ static int look_up(
         .queries = query,
         .query_count = 1,
         .output_type = (enum embag_type)options->output_type,
+        .allow_incomplete = options->allow_incomplete,
     };
     struct embag_answer *answer = NULL;
     struct embag_error error;
@@ -348,6 +368,8 @@ static struct embag_query make_query(const struct options *options)
         .default_index = options->default_index.value,
         .sequence = {(uint32_t)options->max_len, options->keep_first, options->pad,
             options->unique},
+        .has_part = options->part.given,
+        .part = (uint32_t)options->part.value,
     };
 }
 
@@ -386,6 +408,17 @@ static bool check_traceparent(const struct options *options)
     return false;
 }
 
+/* Returns whether --part is absent or may be the number of a part. */
+static bool check_part(const struct options *options)
+{
+    if (options->part.value >= 0 && options->part.value < EB_PARTS_MAX) {
+        return true;
+    }
+    fprintf(stderr, "embag: lookup: invalid --part %" PRId64 ": expected a number from 0 to %u\n",
+        options->part.value, EB_PARTS_MAX - 1);
+    return false;
+}
+
 static int run_lookup_command(const struct options *options)
 {
     if (!options->server || !options->table || options->indices.width == 0) {
@@ -395,7 +428,7 @@ static int run_lookup_command(const struct options *options)
                               : "indices");
         return 2;
     }
-    if (!check_traceparent(options)) {
+    if (!check_traceparent(options) || !check_part(options)) {
         return 2;
     }
     struct embag_options settings = {

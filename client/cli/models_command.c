@@ -186,10 +186,14 @@ struct line {
 static const char *const headings[COLUMN_COUNT] = {
     "MODEL", "VERSION", "STATE", "TABLE", "TYPE", "SHAPE", "SIZE"};
 
-/* Writes "serving (canary, stable)", cut off if it is too long. */
+/* Writes "serving, 3/4 parts (canary, stable)", cut off if it is too long. */
 static void format_state(const struct embag_model_version *version, char out[CELL_BYTES])
 {
     size_t used = (size_t)snprintf(out, CELL_BYTES, "%s", eb_output_state(version->state));
+    if (version->parts > 0) {
+        used += (size_t)snprintf(out + used, CELL_BYTES - used, ", %zu/%" PRIu32 " parts",
+            version->ready_part_count, version->parts);
+    }
     for (size_t i = 0; i < version->label_count && used < CELL_BYTES; i++) {
         used += (size_t)snprintf(out + used, CELL_BYTES - used, "%s%s", i == 0 ? " (" : ", ",
             eb_output_printable(version->labels[i]).bytes);
@@ -305,7 +309,29 @@ static void print_table_json(const struct embag_table *table)
     printf(", \"keyed\": %s, \"resident_bytes\": %" PRIu64 ", \"digest\": \"%016" PRIx64 "\"",
         table->keyed ? "true" : "false", table->resident_bytes, table->digest);
     print_vector_json(table);
+    if (table->placement[0] != '\0') {
+        print_text_json(", \"placement\": ", table->placement);
+        fputs(", \"part\": ", stdout);
+        if (table->part >= 0) {
+            printf("%" PRId64, table->part);
+        } else {
+            fputs("null", stdout);
+        }
+    }
     putchar('}');
+}
+
+/* Prints nothing if the version is not in parts. */
+static void print_parts_json(const struct embag_model_version *version)
+{
+    if (version->parts == 0) {
+        return;
+    }
+    printf(", \"parts\": %" PRIu32 ", \"ready_parts\": [", version->parts);
+    for (size_t i = 0; i < version->ready_part_count; i++) {
+        printf("%s%" PRIu32, i > 0 ? ", " : "", version->ready_parts[i]);
+    }
+    putchar(']');
 }
 
 static void print_models_version_json(const struct embag_model_version *version)
@@ -319,6 +345,7 @@ static void print_models_version_json(const struct embag_model_version *version)
         eb_output_json_text(stdout, version->labels[i]);
     }
     printf("], \"bytes\": %" PRIu64, version->bytes);
+    print_parts_json(version);
     printf(", \"tables\": [");
     for (size_t t = 0; t < version->table_count; t++) {
         fputs(t > 0 ? ", " : "", stdout);

@@ -2,12 +2,14 @@
 
 #include "client/cli/arguments.h"
 #include "client/cli/output.h"
+#include "client/cli/split_metrics.h"
 #include "client/cli/split_model.h"
 #include "client/cli/split_plan.h"
 #include "client/cli/split_table.h"
 #include "server/base/directory.h"
 #include "server/base/machine.h"
 #include "server/formats/manifest_text.h"
+#include "server/tables/key_load.h"
 #include "server/tables/table_plan.h"
 
 #include <dirent.h>
@@ -42,14 +44,20 @@ static const char usage[] =
     "                         tables: [{name: user_id, placement: rows}]\n"
     "                         The placement is everywhere, whole or rows; with whole, part: K\n"
     "                         names the part\n"
-    "  --everywhere-below N   tables of fewer bytes lie everywhere, up to 1 GiB of them (default\n"
-    "                         67108864). Of the others, the largest first, a table lies whole in\n"
-    "                         the part with the fewest bytes if that then has at most a tenth\n"
-    "                         more than its share; otherwise its rows are divided\n"
-    "  --metrics FILE         divide tables by what is looked up in them too: FILE has the "
-    "metrics\n"
-    "                         of a server that has served the model for a while, as\n"
-    "                         curl http://HOST:8601/metrics prints them; -: standard input\n"
+    "  --everywhere-below N   tables of fewer bytes lie everywhere (default 67108864). Of the\n"
+    "                         others, the largest first, a table lies whole in the part with the\n"
+    "                         fewest bytes if that then has at most a tenth more than its share;\n"
+    "                         otherwise its rows are divided\n"
+    "  --everywhere-bytes-max N\n"
+    "                         at most N bytes of such tables lie everywhere (default 1073741824).\n"
+    "                         The smallest do; with --metrics, those with the most bags per byte\n"
+    "  --metrics SOURCE       places tables by the rows and bags that are looked up in them too:\n"
+    "                         SOURCE is the URL http://HOST:8601/metrics of a server that has\n"
+    "                         served the model for a while and has all its tables (a router, "
+    "say);\n"
+    "                         or a file with its metrics; or - for standard input. Tables that "
+    "are\n"
+    "                         not counted there are placed by their bytes. Not with --placement\n"
     "  --lineage NAME         versions of the same lineage may take each other's place\n"
     "  --salt HEX             16 hex digits that choose the parts of keys (default: random).\n"
     "                         The same input and salt give the same files\n"
@@ -61,8 +69,9 @@ struct options {
     uint64_t parts;
     const char *out;
     const char *placement;
-    const char *metrics;
     uint64_t everywhere_below;
+    uint64_t everywhere_bytes_max;
+    const char *metrics;
     const char *lineage;
     const char *salt_text;
     uint64_t salt;
@@ -76,8 +85,9 @@ static const struct eb_flag flags[] = {
     {"parts", EB_FLAG_NUMBER, AT(parts), 1, EB_SPLIT_PARTS_MAX, NULL},
     {"out", EB_FLAG_TEXT, AT(out), 0, 0, NULL},
     {"placement", EB_FLAG_TEXT, AT(placement), 0, 0, NULL},
-    {"metrics", EB_FLAG_TEXT, AT(metrics), 0, 0, NULL},
     {"everywhere-below", EB_FLAG_NUMBER, AT(everywhere_below), 0, UINT64_MAX, NULL},
+    {"everywhere-bytes-max", EB_FLAG_NUMBER, AT(everywhere_bytes_max), 0, UINT64_MAX, NULL},
+    {"metrics", EB_FLAG_TEXT, AT(metrics), 0, 0, NULL},
     {"lineage", EB_FLAG_TEXT, AT(lineage), 0, 0, NULL},
     {"salt", EB_FLAG_TEXT, AT(salt_text), 0, 0, NULL},
     {"threads", EB_FLAG_NUMBER, AT(threads), 1, 1024, NULL},
@@ -120,6 +130,9 @@ static const char *check_split_options(struct options *options)
     }
     if (!options->out && !options->is_dry_run) {
         return "--out REPOSITORY2 is missing";
+    }
+    if (options->placement && options->metrics) {
+        return "--placement and --metrics exclude each other";
     }
     if (options->salt_text &&
         (!eb_manifest_text_digest(options->salt_text, &options->salt) || options->salt == 0)) {
@@ -220,7 +233,7 @@ static bool list_tables(struct splitting *splitting)
     *placement = (struct eb_split_plan){
         .parts = (uint32_t)splitting->options->parts,
         .everywhere_below = splitting->options->everywhere_below,
-        .everywhere_max = EB_SPLIT_EVERYWHERE_MAX,
+        .everywhere_bytes_max = splitting->options->everywhere_bytes_max,
         .count = plan->table_count,
         .tables = calloc(plan->table_count, sizeof *placement->tables),
     };
@@ -237,35 +250,86 @@ static bool list_tables(struct splitting *splitting)
     }
     const char *given = splitting->options->placement;
     const char *metrics = splitting->options->metrics;
-    if (metrics && !eb_split_plan_read_metrics(
-                       placement, metrics, splitting->paths.model, splitting->failure)) {
+    if (metrics &&
+        !eb_split_metrics_read(placement, metrics, splitting->paths.model, splitting->failure)) {
         return false;
     }
     return (!given || eb_split_plan_read(placement, given, splitting->failure)) &&
            eb_split_plan_place(placement, splitting->failure);
 }
 
-static void print_placement(const struct eb_split_plan *placement)
+/* Returns the percentage, for printing. */
+static double find_percent(double value, double sum)
 {
-    uint64_t most = 0;
-    uint64_t sum = 0;
-    for (size_t i = 0; i < placement->count; i++) {
-        const struct eb_split_table *table = &placement->tables[i];
-        char part[16] = "";
-        if (table->placement == EB_PLACEMENT_WHOLE) {
-            snprintf(part, sizeof part, " %" PRIu32, table->part);
-        }
-        printf("%-40s %10s  %s%s\n", eb_output_printable(table->name).bytes,
-            eb_output_size(table->bytes).bytes, eb_placement_name(table->placement), part);
+    return sum > 0 ? 100 * value / sum : 0;
+}
+
+/* Prints the table's shares of all rows and bags that are looked up. */
+static void print_table_shares(
+    const struct eb_split_table *table, const struct eb_split_demand *sums)
+{
+    if (table->is_counted) {
+        printf("%5.1f%% of rows %5.1f%% of bags  ",
+            find_percent(table->rows_touched, sums->rows_touched),
+            find_percent(table->bags, sums->bags));
+    } else {
+        printf("%-32s", "not counted");
     }
+}
+
+static void print_table_placement(
+    const struct eb_split_table *table, const struct eb_split_demand *sums, bool has_metrics)
+{
+    char part[16] = "";
+    if (table->placement == EB_PLACEMENT_WHOLE) {
+        snprintf(part, sizeof part, " %" PRIu32, table->part);
+    }
+    printf(
+        "%-40s %10s  ", eb_output_printable(table->name).bytes, eb_output_size(table->bytes).bytes);
+    if (has_metrics) {
+        print_table_shares(table, sums);
+    }
+    printf("%s%s\n", eb_placement_name(table->placement), part);
+}
+
+/* Prints what the parts have in sum and at most. */
+static void print_part_shares(const struct eb_split_plan *placement, bool has_metrics)
+{
+    struct eb_split_demand most = {0, 0, 0};
+    struct eb_split_demand sums = {0, 0, 0};
     for (uint32_t part = 0; part < placement->parts; part++) {
-        most = placement->part_bytes[part] > most ? placement->part_bytes[part] : most;
-        sum += placement->part_bytes[part];
+        const struct eb_split_demand *here = &placement->part_demands[part];
+        most.bytes = here->bytes > most.bytes ? here->bytes : most.bytes;
+        most.rows_touched =
+            here->rows_touched > most.rows_touched ? here->rows_touched : most.rows_touched;
+        most.bags = here->bags > most.bags ? here->bags : most.bags;
+        sums.bytes += here->bytes;
+        sums.rows_touched += here->rows_touched;
+        sums.bags += here->bags;
     }
     printf("%" PRIu32 " part%s: %s on average, the largest has %s; everywhere: %s\n",
         placement->parts, placement->parts == 1 ? "" : "s",
-        eb_output_size(sum / placement->parts).bytes, eb_output_size(most).bytes,
+        eb_output_size(sums.bytes / placement->parts).bytes, eb_output_size(most.bytes).bytes,
         eb_output_size(placement->everywhere_bytes).bytes);
+    if (has_metrics) {
+        printf("of what parts look up, the busiest has %.1f%% of the rows and %.1f%% of the bags; "
+               "a share is %.1f%%\n",
+            find_percent(most.rows_touched, sums.rows_touched), find_percent(most.bags, sums.bags),
+            100.0 / placement->parts);
+    }
+}
+
+static void print_placement(const struct eb_split_plan *placement, bool has_metrics)
+{
+    struct eb_split_demand sums = {0, 0, 0};
+    for (size_t i = 0; i < placement->count; i++) {
+        sums.rows_touched += placement->tables[i].rows_touched;
+        sums.bags += placement->tables[i].bags;
+    }
+    for (size_t i = 0; i < placement->count; i++) {
+        print_table_placement(&placement->tables[i], &sums, has_metrics);
+    }
+    print_part_shares(placement, has_metrics);
 }
 
 /* ---- writing ---- */
@@ -377,11 +441,25 @@ static void drop_version(struct splitting *splitting)
     (void)remove_directory(splitting, splitting->paths.hidden);
 }
 
-/* Describes a table for the manifest, with digests of 0. */
-static bool describe_table(const struct eb_planned_table *planned,
-    const struct eb_split_table *placed, uint32_t parts, struct eb_parts_table *out,
-    struct eb_failure *failure)
+/* Sets the key of the row for unknown keys, if the table has such a row. */
+static bool describe_unknown_key(const struct eb_table_plan *plan,
+    const struct eb_planned_table *planned, struct eb_parts_table *out, struct eb_failure *failure)
 {
+    struct eb_load_meter meter;
+    struct eb_key_load load = {.plan = plan, .table = planned, .meter = &meter};
+    if (!planned->is_keyed || planned->unknown_row < 0) {
+        return true;
+    }
+    eb_load_meter_init(&meter, NULL, 0);
+    out->has_unknown_key = true;
+    return eb_key_load_read(&load, (uint64_t)planned->unknown_row, 1, &out->unknown_key, failure);
+}
+
+/* Describes one of the plan's tables for the manifest, with digests of 0. */
+static bool describe_table(const struct eb_table_plan *plan, const struct eb_planned_table *planned,
+    const struct eb_split_plan *placement, struct eb_parts_table *out, struct eb_failure *failure)
+{
+    const struct eb_split_table *placed = &placement->tables[planned - plan->tables];
     bool is_divided = placed->placement == EB_PLACEMENT_ROWS;
     *out = (struct eb_parts_table){
         .name = strdup(planned->name),
@@ -394,11 +472,14 @@ static bool describe_table(const struct eb_planned_table *planned,
         .storage = planned->storage,
         .shape_count = planned->tensor.rank - 1,
         .rows_total = planned->tensor.dims[0],
-        .digest_count = is_divided ? parts : 1,
+        .digest_count = is_divided ? placement->parts : 1,
     };
     memcpy(out->shape, planned->tensor.dims + 1, out->shape_count * sizeof out->shape[0]);
     out->digests = calloc(out->digest_count, sizeof *out->digests);
-    return (out->name && out->digests) || eb_failure_set(failure, "out of memory");
+    if (!out->name || !out->digests) {
+        return eb_failure_set(failure, "out of memory");
+    }
+    return describe_unknown_key(plan, planned, out, failure);
 }
 
 static int compare_described(const void *left, const void *right)
@@ -415,9 +496,8 @@ static bool describe_tables(struct splitting *splitting)
     const struct eb_table_plan *plan = &splitting->plan;
     struct eb_parts_manifest *manifest = &splitting->manifest;
     for (size_t i = 0; i < plan->table_count; i++) {
-        if (!describe_table(&plan->tables[i], &splitting->placement.tables[i],
-                splitting->placement.parts, &manifest->tables[manifest->count++],
-                splitting->failure)) {
+        if (!describe_table(plan, &plan->tables[i], &splitting->placement,
+                &manifest->tables[manifest->count++], splitting->failure)) {
             return false;
         }
     }
@@ -564,13 +644,16 @@ static bool split_version(struct splitting *splitting)
     if (!options->is_dry_run && !write_version(splitting)) {
         return false;
     }
-    print_placement(&splitting->placement);
+    print_placement(&splitting->placement, options->metrics);
     return true;
 }
 
 int eb_split_command_main(int argument_count, char **arguments)
 {
-    struct options options = {.everywhere_below = EB_SPLIT_EVERYWHERE_BELOW};
+    struct options options = {
+        .everywhere_below = EB_SPLIT_EVERYWHERE_BELOW,
+        .everywhere_bytes_max = EB_SPLIT_EVERYWHERE_BYTES_MAX,
+    };
     switch (eb_arguments_read(&command, argument_count, arguments, &options)) {
     case EB_ARGUMENTS_READ: break;
     case EB_ARGUMENTS_HELP: return 0;

@@ -14,30 +14,101 @@
 /* A part may have this part of its share more than its share. */
 #define SHARE_SLACK 10
 
-/* ---- choice ---- */
+/* ---- tables by name ---- */
 
-/* The sums over the tables that do not lie everywhere. */
-struct split_sums {
-    uint64_t bytes;
-    uint64_t work;
-};
-
-static int compare_split_bytes(const void *left, const void *right)
+static int compare_split_names(const void *left, const void *right)
 {
     const struct eb_split_table *const *a = left;
     const struct eb_split_table *const *b = right;
+    return strcmp((*a)->name, (*b)->name);
+}
+
+static int compare_split_name(const void *name, const void *table)
+{
+    return strcmp(name, (*(struct eb_split_table *const *)table)->name);
+}
+
+bool eb_split_plan_index(struct eb_split_plan *plan, struct eb_failure *failure)
+{
+    if (plan->by_name) {
+        return true;
+    }
+    plan->by_name = calloc(plan->count + 1, sizeof(struct eb_split_table *));
+    if (!plan->by_name) {
+        return eb_failure_set(failure, "out of memory");
+    }
+    for (size_t i = 0; i < plan->count; i++) {
+        plan->by_name[i] = &plan->tables[i];
+    }
+    qsort(plan->by_name, plan->count, sizeof(struct eb_split_table *), compare_split_names);
+    return true;
+}
+
+struct eb_split_table *eb_split_plan_find(const struct eb_split_plan *plan, const char *name)
+{
+    struct eb_split_table **found = bsearch(
+        name, plan->by_name, plan->count, sizeof(struct eb_split_table *), compare_split_name);
+    return found ? *found : NULL;
+}
+
+/* ---- choice ---- */
+
+/* Orders tables by their sort keys, the largest first; among equals the smallest table first. */
+static int compare_sort_keys(const void *left, const void *right)
+{
+    const struct eb_split_table *const *a = left;
+    const struct eb_split_table *const *b = right;
+    if ((*a)->sort_key != (*b)->sort_key) {
+        return (*a)->sort_key > (*b)->sort_key ? -1 : 1;
+    }
     if ((*a)->bytes != (*b)->bytes) {
         return (*a)->bytes < (*b)->bytes ? -1 : 1;
     }
     return strcmp((*a)->name, (*b)->name);
 }
 
-/* Returns the larger of two fractions: of all bytes and of all work. */
-static double find_fraction(const struct split_sums *sums, uint64_t bytes, uint64_t work)
+static double find_ratio(double value, double sum)
 {
-    double of_bytes = sums->bytes > 0 ? (double)bytes / (double)sums->bytes : 0;
-    double of_work = sums->work > 0 ? (double)work / (double)sums->work : 0;
-    return of_bytes > of_work ? of_bytes : of_work;
+    return sum > 0 ? value / sum : 0;
+}
+
+/* Returns the largest of the fractions of the bytes, rows and bags. */
+static double find_fraction(
+    const struct eb_split_demand *sums, const struct eb_split_demand *demand)
+{
+    double of_bytes = find_ratio((double)demand->bytes, (double)sums->bytes);
+    double of_rows = find_ratio(demand->rows_touched, sums->rows_touched);
+    double of_bags = find_ratio(demand->bags, sums->bags);
+    double most = of_bytes > of_rows ? of_bytes : of_rows;
+    return most > of_bags ? most : of_bags;
+}
+
+static struct eb_split_demand add_demands(
+    const struct eb_split_demand *a, const struct eb_split_demand *b)
+{
+    return (struct eb_split_demand){
+        a->bytes + b->bytes, a->rows_touched + b->rows_touched, a->bags + b->bags};
+}
+
+static struct eb_split_demand find_whole_demand(const struct eb_split_table *table)
+{
+    return (struct eb_split_demand){table->bytes, table->rows_touched, table->bags};
+}
+
+/* Returns whether most bags would have rows in every part if the table were divided. */
+static bool are_bags_everywhere(const struct eb_split_table *table, uint32_t parts)
+{
+    return table->rows_touched >= table->bags * parts;
+}
+
+/* Returns what each part has of a table whose rows are divided. A bag is looked up in each part
+ * that has rows of it. */
+static struct eb_split_demand find_divided_demand(
+    const struct eb_split_table *table, uint32_t parts)
+{
+    double rows = table->rows_touched / parts;
+    return (struct eb_split_demand){
+        table->bytes / parts, rows, are_bags_everywhere(table, parts) ? table->bags : rows};
 }
 
 /* Adds a table to the parts that it lies in. */
@@ -45,29 +116,32 @@ static void add_to_parts(struct eb_split_plan *plan, const struct eb_split_table
 {
     if (table->placement == EB_PLACEMENT_EVERYWHERE) {
         plan->everywhere_bytes += table->bytes;
-    } else if (table->placement == EB_PLACEMENT_WHOLE) {
-        plan->part_bytes[table->part] += table->bytes;
-        plan->part_work[table->part] += table->work;
-    } else {
-        for (uint32_t part = 0; part < plan->parts; part++) {
-            plan->part_bytes[part] += table->bytes / plan->parts;
-            plan->part_work[part] += table->work / plan->parts;
-        }
+        return;
+    }
+    bool is_whole = table->placement == EB_PLACEMENT_WHOLE;
+    struct eb_split_demand demand =
+        is_whole ? find_whole_demand(table) : find_divided_demand(table, plan->parts);
+    uint32_t first = is_whole ? table->part : 0;
+    uint32_t end = is_whole ? table->part + 1 : plan->parts;
+    for (uint32_t part = first; part < end; part++) {
+        plan->part_demands[part] = add_demands(&plan->part_demands[part], &demand);
     }
 }
 
-static double find_part_fraction(
-    const struct eb_split_plan *plan, const struct split_sums *sums, uint32_t part)
+/* Returns the part that has the least after it has taken the table whole. */
+static uint32_t find_part(const struct eb_split_plan *plan, const struct eb_split_demand *sums,
+    const struct eb_split_table *table)
 {
-    return find_fraction(sums, plan->part_bytes[part], plan->part_work[part]);
-}
-
-static uint32_t find_emptiest(const struct eb_split_plan *plan, const struct split_sums *sums)
-{
+    struct eb_split_demand demand = find_whole_demand(table);
+    double least = 0;
     uint32_t found = 0;
-    for (uint32_t part = 1; part < plan->parts; part++) {
-        bool is_less = find_part_fraction(plan, sums, part) < find_part_fraction(plan, sums, found);
-        found = is_less ? part : found;
+    for (uint32_t part = 0; part < plan->parts; part++) {
+        struct eb_split_demand after = add_demands(&plan->part_demands[part], &demand);
+        double fraction = find_fraction(sums, &after);
+        if (part == 0 || fraction < least) {
+            least = fraction;
+            found = part;
+        }
     }
     return found;
 }
@@ -78,14 +152,19 @@ static bool is_open_whole(const struct eb_split_table *table)
     return table->is_given && table->placement == EB_PLACEMENT_WHOLE && table->part == UINT32_MAX;
 }
 
-/* Places the tables that lie everywhere, and those that are given. */
-static void place_first(struct eb_split_plan *plan, struct eb_split_table *const *by_bytes)
+/* Places the tables that lie everywhere, and those that are given. Changes the order of the
+ * list. */
+static void place_first(struct eb_split_plan *plan, struct eb_split_table **tables)
 {
     uint64_t everywhere = 0;
     for (size_t i = 0; i < plan->count; i++) {
-        struct eb_split_table *table = by_bytes[i];
+        tables[i]->sort_key = find_ratio(tables[i]->bags, (double)tables[i]->bytes);
+    }
+    qsort(tables, plan->count, sizeof(struct eb_split_table *), compare_sort_keys);
+    for (size_t i = 0; i < plan->count; i++) {
+        struct eb_split_table *table = tables[i];
         bool is_small = !table->is_given && table->bytes < plan->everywhere_below &&
-                        table->bytes <= plan->everywhere_max - everywhere;
+                        table->bytes <= plan->everywhere_bytes_max - everywhere;
         if (is_small) {
             table->placement = EB_PLACEMENT_EVERYWHERE;
             table->is_given = true;
@@ -97,51 +176,69 @@ static void place_first(struct eb_split_plan *plan, struct eb_split_table *const
     }
 }
 
-static struct split_sums sum_tables(const struct eb_split_plan *plan)
+/* Adds to the sums the bags that a divided table has more, because they count in several parts. */
+static void count_divided_bags(
+    struct eb_split_demand *sums, const struct eb_split_table *table, uint32_t parts)
 {
-    struct split_sums sums = {0, 0};
+    sums->bags += find_divided_demand(table, parts).bags * parts - table->bags;
+}
+
+/* Returns the sums over the tables that do not lie everywhere. */
+static struct eb_split_demand sum_tables(const struct eb_split_plan *plan)
+{
+    struct eb_split_demand sums = {0, 0, 0};
     for (size_t i = 0; i < plan->count; i++) {
         const struct eb_split_table *table = &plan->tables[i];
         if (!table->is_given || table->placement != EB_PLACEMENT_EVERYWHERE) {
-            sums.bytes += table->bytes;
-            sums.work += table->work;
+            struct eb_split_demand demand = find_whole_demand(table);
+            sums = add_demands(&sums, &demand);
+        }
+        if (table->is_given && table->placement == EB_PLACEMENT_ROWS) {
+            count_divided_bags(&sums, table, plan->parts);
         }
     }
     return sums;
 }
 
-/* Places a table that has no part yet. */
-static void place_table(
-    struct eb_split_plan *plan, const struct split_sums *sums, struct eb_split_table *table)
+/* Returns whether a part may take a table whole. */
+static bool may_lie_whole(const struct eb_split_plan *plan, const struct eb_split_demand *sums,
+    const struct eb_split_table *table, uint32_t part)
 {
-    uint32_t part = find_emptiest(plan, sums);
-    double fraction = find_fraction(
-        sums, plan->part_bytes[part] + table->bytes, plan->part_work[part] + table->work);
-    double share = (1 + 1.0 / SHARE_SLACK) / plan->parts;
-    bool fits = fraction <= share || table->rows == 0 || is_open_whole(table);
-    table->placement = fits ? EB_PLACEMENT_WHOLE : EB_PLACEMENT_ROWS;
-    table->part = fits ? part : 0;
-    add_to_parts(plan, table);
+    struct eb_split_demand demand = find_whole_demand(table);
+    struct eb_split_demand after = add_demands(&plan->part_demands[part], &demand);
+    double slack = 1.0 / SHARE_SLACK / plan->parts;
+    if (are_bags_everywhere(table, plan->parts)) {
+        after.bags = 0; /* Dividing the table would not take bags from this part. */
+    }
+    return table->rows == 0 || find_fraction(sums, &demand) <= slack ||
+           find_fraction(sums, &after) <= 1.0 / plan->parts + slack;
 }
 
-static int compare_fraction(const void *left, const void *right)
+/* Places a table that has no part yet. */
+static void place_table(
+    struct eb_split_plan *plan, struct eb_split_demand *sums, struct eb_split_table *table)
 {
-    const struct eb_split_table *const *a = left;
-    const struct eb_split_table *const *b = right;
-    if ((*a)->fraction != (*b)->fraction) {
-        return (*a)->fraction > (*b)->fraction ? -1 : 1;
+    uint32_t part = find_part(plan, sums, table);
+    if (is_open_whole(table) || may_lie_whole(plan, sums, table, part)) {
+        table->placement = EB_PLACEMENT_WHOLE;
+        table->part = part;
+    } else {
+        table->placement = EB_PLACEMENT_ROWS;
+        table->part = 0;
+        count_divided_bags(sums, table, plan->parts);
     }
-    return strcmp((*a)->name, (*b)->name);
+    add_to_parts(plan, table);
 }
 
 /* Places the other tables, the largest first. Changes the order of the list. */
 static void place_rest(struct eb_split_plan *plan, struct eb_split_table **tables)
 {
-    struct split_sums sums = sum_tables(plan);
+    struct eb_split_demand sums = sum_tables(plan);
     for (size_t i = 0; i < plan->count; i++) {
-        tables[i]->fraction = find_fraction(&sums, tables[i]->bytes, tables[i]->work);
+        struct eb_split_demand demand = find_whole_demand(tables[i]);
+        tables[i]->sort_key = find_fraction(&sums, &demand);
     }
-    qsort(tables, plan->count, sizeof(struct eb_split_table *), compare_fraction);
+    qsort(tables, plan->count, sizeof(struct eb_split_table *), compare_sort_keys);
     for (size_t i = 0; i < plan->count; i++) {
         if (!tables[i]->is_given || is_open_whole(tables[i])) {
             place_table(plan, &sums, tables[i]);
@@ -151,31 +248,27 @@ static void place_rest(struct eb_split_plan *plan, struct eb_split_table **table
 
 bool eb_split_plan_place(struct eb_split_plan *plan, struct eb_failure *failure)
 {
-    struct eb_split_table **by_bytes = calloc(plan->count + 1, sizeof(struct eb_split_table *));
-    plan->part_bytes = calloc(plan->parts, sizeof *plan->part_bytes);
-    plan->part_work = calloc(plan->parts, sizeof *plan->part_work);
-    if (!by_bytes || !plan->part_bytes || !plan->part_work) {
-        free(by_bytes);
+    struct eb_split_table **tables = calloc(plan->count + 1, sizeof(struct eb_split_table *));
+    plan->part_demands = calloc(plan->parts, sizeof *plan->part_demands);
+    if (!tables || !plan->part_demands) {
+        free(tables);
         return eb_failure_set(failure, "out of memory");
     }
     for (size_t i = 0; i < plan->count; i++) {
-        by_bytes[i] = &plan->tables[i];
+        tables[i] = &plan->tables[i];
     }
-    qsort(by_bytes, plan->count, sizeof(struct eb_split_table *), compare_split_bytes);
-    place_first(plan, by_bytes);
-    place_rest(plan, by_bytes);
-    free(by_bytes);
+    place_first(plan, tables);
+    place_rest(plan, tables);
+    free(tables);
     return true;
 }
 
 void eb_split_plan_deinit(struct eb_split_plan *plan)
 {
-    free(plan->part_bytes);
-    free(plan->part_work);
+    free(plan->part_demands);
     free(plan->by_name);
     plan->by_name = NULL;
-    plan->part_bytes = NULL;
-    plan->part_work = NULL;
+    plan->part_demands = NULL;
 }
 
 /* ---- placements that are given ---- */
@@ -202,42 +295,6 @@ static const cyaml_schema_field_t file_fields[] = {
 static const cyaml_schema_value_t file_value = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct placement_file, file_fields)};
 
-static int compare_split_names(const void *left, const void *right)
-{
-    const struct eb_split_table *const *a = left;
-    const struct eb_split_table *const *b = right;
-    return strcmp((*a)->name, (*b)->name);
-}
-
-static int compare_split_name(const void *name, const void *table)
-{
-    return strcmp(name, (*(struct eb_split_table *const *)table)->name);
-}
-
-/* Makes plan->by_name, unless it is there. */
-static bool index_tables(struct eb_split_plan *plan, struct eb_failure *failure)
-{
-    if (plan->by_name) {
-        return true;
-    }
-    plan->by_name = calloc(plan->count + 1, sizeof(struct eb_split_table *));
-    if (!plan->by_name) {
-        return eb_failure_set(failure, "out of memory");
-    }
-    for (size_t i = 0; i < plan->count; i++) {
-        plan->by_name[i] = &plan->tables[i];
-    }
-    qsort(plan->by_name, plan->count, sizeof(struct eb_split_table *), compare_split_names);
-    return true;
-}
-
-static struct eb_split_table *find_split_table(const struct eb_split_plan *plan, const char *name)
-{
-    struct eb_split_table **found = bsearch(
-        name, plan->by_name, plan->count, sizeof(struct eb_split_table *), compare_split_name);
-    return found ? *found : NULL;
-}
-
 /* Returns the placement of that name, or EB_PLACEMENT_COUNT. */
 static enum eb_placement find_placement(const char *name)
 {
@@ -251,7 +308,7 @@ static enum eb_placement find_placement(const char *name)
 static bool take_placement(struct eb_split_plan *plan, const struct placement_texts *texts,
     size_t index, struct eb_failure *failure)
 {
-    struct eb_split_table *table = texts->name ? find_split_table(plan, texts->name) : NULL;
+    struct eb_split_table *table = texts->name ? eb_split_plan_find(plan, texts->name) : NULL;
     if (!table) {
         return eb_failure_set(failure, "tables[%zu].name: '%.64s' is not a table of the version",
             index, texts->name ? texts->name : "");
@@ -299,7 +356,7 @@ static bool take_placements(
 bool eb_split_plan_read(struct eb_split_plan *plan, const char *path, struct eb_failure *failure)
 {
     struct eb_table_file file;
-    if (!index_tables(plan, failure)) {
+    if (!eb_split_plan_index(plan, failure)) {
         return false;
     }
     if (!eb_table_file_open(path, &file, failure)) {
@@ -310,92 +367,4 @@ bool eb_split_plan_read(struct eb_split_plan *plan, const char *path, struct eb_
     eb_table_file_close(&file);
     free(yaml);
     return is_good || eb_failure_locate(failure, path);
-}
-
-/* ---- metrics ---- */
-
-/* Reads a label's value, "TEXT", with its escapes, from *at on, into `out` of `bytes` bytes, and
- * moves *at past it. Returns false if it is malformed or too long. */
-static bool read_label(const char **at, char *out, size_t bytes)
-{
-    size_t used = 0;
-    const char *from = *at;
-    if (*from++ != '"') {
-        return false;
-    }
-    for (; *from != '"' && *from != '\0'; from++) {
-        char letter = *from;
-        if (letter == '\\') {
-            from++;
-            letter = *from == 'n' ? '\n' : *from;
-        }
-        if (letter == '\0' || used + 1 == bytes) {
-            return false;
-        }
-        out[used++] = letter;
-    }
-    out[used] = '\0';
-    *at = from + 1;
-    return *from == '"';
-}
-
-/* Returns `at` after `text`, or NULL if it does not begin with it. */
-static const char *skip_text(const char *at, const char *text)
-{
-    size_t bytes = strlen(text);
-    return at && strncmp(at, text, bytes) == 0 ? at + bytes : NULL;
-}
-
-/* Adds the value of a line of metrics to a table's work, if it is one of a table of the model.
- * Returns whether it is. */
-static bool take_metric(struct eb_split_plan *plan, const char *line, const char *model)
-{
-    char of_model[EB_PARTS_NAME_BYTES_MAX + 1];
-    char name[EB_PARTS_NAME_BYTES_MAX + 1];
-    const char *at = skip_text(line, "embag_table_rows_touched_total{model=");
-    at = at ? at : skip_text(line, "embag_table_bags_total{model=");
-    if (!at || !read_label(&at, of_model, sizeof of_model) || strcmp(of_model, model) != 0) {
-        return false;
-    }
-    at = skip_text(at, ",table=");
-    if (!at || !read_label(&at, name, sizeof name)) {
-        return false;
-    }
-    struct eb_split_table *table = find_split_table(plan, name);
-    at = skip_text(at, "} ");
-    char *end;
-    double value = at ? strtod(at, &end) : 0;
-    if (table && at && end != at && value > 0 && value < 1e18) {
-        table->work += (uint64_t)value;
-    }
-    return at;
-}
-
-bool eb_split_plan_read_metrics(
-    struct eb_split_plan *plan, const char *path, const char *model, struct eb_failure *failure)
-{
-    bool is_stdin = strcmp(path, "-") == 0;
-    if (!index_tables(plan, failure)) {
-        return false;
-    }
-    FILE *file = is_stdin ? stdin : fopen(path, "re");
-    if (!file) {
-        return eb_failure_set(failure, "%s: it cannot be opened (%s)", path, strerror(errno));
-    }
-    char *line = NULL;
-    size_t room = 0;
-    bool is_any = false;
-    while (getline(&line, &room, file) >= 0) {
-        is_any = take_metric(plan, line, model) || is_any;
-    }
-    bool is_good = !ferror(file) || eb_failure_set(failure, "%s: it cannot be read", path);
-    if (!is_stdin) {
-        (void)fclose(file);
-    }
-    free(line);
-    return is_good &&
-           (is_any || eb_failure_set(failure,
-                          "%s: there is no embag_table_rows_touched_total of model '%.64s' in it; "
-                          "expected what a server's /metrics prints",
-                          path, model));
 }

@@ -206,6 +206,10 @@ static inline bool measure_local_query(
         return refuse_query(looking, number, EMBAG_UNIMPLEMENTED,
             "sequence: not possible in the calling process; ask the server");
     }
+    if (in->has_part) {
+        return refuse_query(looking, number, EMBAG_FAILED_PRECONDITION,
+            "has_part: tables in the calling process have no parts; ask a part server");
+    }
     query->table = find_local_table(&looking->version->tables, *last, in->table ? in->table : "");
     *last = query->table;
     if (!query->table) {

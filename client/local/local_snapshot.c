@@ -165,10 +165,12 @@ static bool open_model(
         const struct eb_served_version *version = &served->versions[i];
         struct eb_local_entry *entry = &model->entries[model->entry_count++];
         entry->number = version->version;
-        if (version->is_complete) {
+        /* A part of a version, or what a router has of it, is not the version. */
+        bool is_whole = version->is_complete && !version->manifest_yaml;
+        if (is_whole) {
             entry->version = take_version(source, served->name, version);
         }
-        if (version->is_complete && !entry->version) {
+        if (is_whole && !entry->version) {
             return eb_failure_locate(source->failure, served->name);
         }
     }
@@ -252,7 +254,8 @@ const struct eb_local_version *eb_local_snapshot_find(const struct eb_local_snap
         if (number == 0 || entry->number == number) {
             if (!entry->version) {
                 eb_local_error_set(error, EMBAG_FAILED_PRECONDITION,
-                    "model \"%s\" version %" PRIu64 " has tables that are not in resident files",
+                    "model \"%s\" version %" PRIu64
+                    " has tables that are not in resident files, or is in parts",
                     chosen->name, entry->number);
             }
             *model = chosen;

@@ -21,9 +21,10 @@ struct eb_attempt {
     uint64_t id;                 /* request id, by which an answer on a stream names its request */
     const char *path;            /* gRPC path of a unary method; NULL: a lookup */
     struct eb_outgoing *request; /* the owner has a hold on it */
-    uint64_t deadline_ns;
+    uint64_t deadline_ns;        /* UINT64_MAX: none */
     enum eb_priority priority;
-    bool is_unary; /* sent as a unary call of its own, not on the connection's stream */
+    uint32_t earlier_count; /* attempts of the same request that were sent before */
+    bool is_unary;          /* sent as a unary call of its own, not on the connection's stream */
 
     struct eb_list link; /* of the connection that it was sent over; free for the owner otherwise */
     /* Set by the connection. */
@@ -53,6 +54,14 @@ static inline void eb_attempt_list_init(struct eb_attempt_list *list)
 static inline void eb_attempt_list_append(struct eb_attempt_list *list, struct eb_attempt *attempt)
 {
     eb_list_push(&list->links, &attempt->link);
+    list->count++;
+}
+
+/* Puts an attempt in front of another one, or at the end if `next` is the list's head. */
+static inline void eb_attempt_list_insert(
+    struct eb_attempt_list *list, struct eb_list *next, struct eb_attempt *attempt)
+{
+    eb_list_push(next, &attempt->link);
     list->count++;
 }
 

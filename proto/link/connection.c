@@ -200,23 +200,46 @@ static void explain_connection(const struct eb_connection *connection, struct eb
         may_want_tls ? "; if the server requires TLS, set tls or tls_ca" : "");
 }
 
-/* Drops the attempts of a stream, or all if `stream` is NULL. */
-static void drop_calls(struct eb_connection *connection, const struct eb_connection_stream *stream,
-    const struct eb_error *why)
+/* Returns the oldest attempt that was sent on a stream; NULL if there is none. */
+static struct eb_attempt *find_first_on(
+    struct eb_connection *connection, const struct eb_connection_stream *stream)
 {
-    struct eb_list *links = &connection->attempts.links;
-    struct eb_list *next;
-    for (struct eb_list *link = links->next; link != links; link = next) {
+    const struct eb_list *links = &connection->attempts.links;
+    for (struct eb_list *link = links->next; link != links; link = link->next) {
         struct eb_attempt *attempt = EB_CONTAINER_OF(link, struct eb_attempt, link);
-        next = link->next;
-        if (!stream || find_stream_of(connection, attempt) == stream) {
-            attempt->unary = NULL;
-            attempt->connection = NULL;
-            eb_attempt_list_remove(&connection->attempts, attempt);
-            eb_window_drop(find_window(connection, attempt), false);
-            connection->config->handler->on_drop(attempt, why);
+        if (find_stream_of(connection, attempt) == stream) {
+            return attempt;
         }
     }
+    return NULL;
+}
+
+/* Drops the attempts of a stream. Looks for the next one afresh each time, because on_drop may
+ * withdraw others. */
+static void drop_attempts(struct eb_connection *connection,
+    const struct eb_connection_stream *stream, const struct eb_error *why)
+{
+    struct eb_attempt *attempt = NULL;
+    while ((attempt = find_first_on(connection, stream))) {
+        attempt->connection = NULL;
+        eb_attempt_list_remove(&connection->attempts, attempt);
+        eb_window_drop(find_window(connection, attempt), false);
+        connection->config->handler->on_drop(attempt, why);
+    }
+}
+
+/* Drops all attempts after the session was destroyed, with its calls. */
+static void drop_all(struct eb_connection *connection, const struct eb_error *why)
+{
+    const struct eb_list *links = &connection->attempts.links;
+    connection->stream.call = NULL;
+    connection->former.call = NULL;
+    for (struct eb_list *link = links->next; link != links; link = link->next) {
+        struct eb_attempt *attempt = EB_CONTAINER_OF(link, struct eb_attempt, link);
+        attempt->unary = NULL;
+        attempt->is_on_former = false;
+    }
+    drop_attempts(connection, &connection->stream, why);
 }
 
 /* Destroys the session first, because it must not refer to the request of an attempt that is
@@ -231,7 +254,7 @@ static void on_connection_close(void *context)
     eb_grpc_client_destroy(connection->session);
     connection->session = NULL;
     connection->is_dirty = false;
-    drop_calls(connection, NULL, &why);
+    drop_all(connection, &why);
     assert(connection->attempts.count == 0);
     connection->config->on_close(connection->config->context, connection, &why);
 }
@@ -303,6 +326,8 @@ static struct eb_grpc_client_call *start_unary(
     struct eb_connection *connection, struct eb_attempt *attempt, uint64_t timeout_us)
 {
     const char *path = attempt->path ? attempt->path : lookup_path;
+    /* A server need not know of a time that never comes. */
+    timeout_us = attempt->deadline_ns == UINT64_MAX ? 0 : timeout_us;
     attempt->unary = eb_grpc_client_start(connection->session, path, timeout_us, attempt);
     return attempt->unary;
 }
@@ -329,7 +354,7 @@ bool eb_connection_send(
         return false;
     }
     if (!attempt->path) {
-        eb_request_message_set_timeout(attempt->request, timeout_us);
+        eb_request_message_stamp(attempt->request, timeout_us, attempt->earlier_count);
     }
     if (connection->asked_ns <= connection->last_read_ns) {
         connection->asked_ns = now_ns;
@@ -468,7 +493,7 @@ static void settle_stream(struct eb_connection *connection, struct eb_connection
 {
     if (stream->is_over) {
         stream->is_over = false;
-        drop_calls(connection, stream, &stream->end);
+        drop_attempts(connection, stream, &stream->end);
     }
 }
 

@@ -177,7 +177,13 @@ static const struct eb_tls_side client_side = {
 struct eb_tls_stream *eb_credentials_start_tls(
     const struct eb_credentials *credentials, const char *host)
 {
-    const char *name = credentials->server_name[0] ? credentials->server_name : host;
+    char name[EB_ENDPOINT_HOST_BYTES];
+    int size = snprintf(
+        name, sizeof name, "%s", credentials->server_name[0] ? credentials->server_name : host);
+    assert(size >= 0 && (size_t)size < sizeof name);
+    if (size > 1 && name[size - 1] == '.') {
+        name[size - 1] = '\0';
+    }
     return eb_tls_stream_create(&client_side, credentials->tls, name, &eb_memory_heap);
 }
 

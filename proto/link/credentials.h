@@ -57,10 +57,11 @@ void eb_credentials_reopen(struct eb_credentials *fresh, const struct eb_access 
  * which of them have changed: none if the files are the same as before, or not valid. */
 struct eb_credentials_change eb_credentials_replace(
     struct eb_credentials *credentials, struct eb_credentials *fresh);
-/* Creates the TLS stream of a connection to a host. Its first output is the client hello. The
- * credentials must have `tls`; they are borrowed for the call. The stream fails if the server does
- * not speak HTTP/2, or sends too many records without data, in a row or in proportion to its data.
- * Returns NULL if out of memory. */
+/* Creates the TLS stream of a connection to a host. Its first output is the client hello. Ignores a
+ * dot at the end of `host`, which only keeps resolvers from trying other domains. The credentials
+ * must have `tls`; they are borrowed for the call. The stream fails if the server does not speak
+ * HTTP/2, or sends too many records without data, in a row or in proportion to its data. Returns
+ * NULL if out of memory. */
 struct eb_tls_stream *eb_credentials_start_tls(
     const struct eb_credentials *credentials, const char *host);
 /* Accepts a zeroed struct. */

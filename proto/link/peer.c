@@ -24,27 +24,51 @@ static struct eb_peer *find_asker(const struct eb_attempt *attempt)
     return EB_CONTAINER_OF(attempt, struct eb_peer, question);
 }
 
-static void end_question(struct eb_peer *peer)
+static void drop_question(struct eb_peer *peer)
 {
-    eb_outgoing_drop(peer->question.request);
-    peer->question.request = NULL;
+    struct eb_attempt *question = &peer->question;
+    if (question->connection) {
+        eb_connection_withdraw(question->connection, question);
+    }
+    if (question->request) {
+        eb_outgoing_drop(question->request);
+        question->request = NULL;
+    }
 }
 
-/* Asks for the number of the peer's process. If that fails, the peer counts as a server of its
- * own. */
+/* Ends the question, which is no longer a connection's. */
+static void end_question(struct eb_peer *peer, const struct eb_error *error)
+{
+    struct eb_error why = *error;
+    drop_question(peer);
+    if (peer->is_answered) {
+        return;
+    }
+    if (why.status == EB_STATUS_OK) {
+        eb_error_set(&why, EB_STATUS_INTERNAL, "the server sent no answer to GetServer");
+    }
+    peer->config->on_told(peer, NULL, &why);
+}
+
+/* Asks what the peer is, above all for the number of its process. If that fails, the peer counts as
+ * a server of its own. */
 static void ask_instance(struct eb_peer *peer, struct eb_connection *connection)
 {
     uint64_t now_ns = uv_hrtime();
     struct eb_attempt *question = &peer->question;
-    if (question->request) {
+    if (question->request && now_ns < question->deadline_ns) {
         return;
     }
+    drop_question(peer);
+    peer->is_answered = false;
     *question = (struct eb_attempt){.path = "/embag.v1.EmbeddingBag/GetServer",
         .request = eb_request_message_create(peer->config->memory, 0, 0),
         .deadline_ns = now_ns + peer->config->connect_timeout_ns,
         .is_unary = true};
-    if (question->request && !eb_connection_send(connection, question, now_ns)) {
-        end_question(peer);
+    if (!question->request || !eb_connection_send(connection, question, now_ns)) {
+        struct eb_error why;
+        eb_error_set(&why, EB_STATUS_UNAVAILABLE, "the call of GetServer could not be begun");
+        end_question(peer, &why);
     }
 }
 
@@ -56,13 +80,12 @@ static void on_peer_message(struct eb_attempt *attempt, const uint8_t *bytes, si
     }
     struct eb_peer *peer = find_asker(attempt);
     struct eb_arena arena;
-    struct eb_error unused;
+    struct eb_error error;
     eb_arena_init(&arena, &eb_memory_heap);
     eb_arena_reset(&arena, ANSWER_ARENA_BYTES);
-    uint64_t instance = 0;
-    if (eb_server_decode_instance(&arena, bytes, size, &instance, &unused)) {
-        peer->config->on_instance(peer, instance);
-    }
+    const struct eb_wire_server *server = eb_server_decode(&arena, bytes, size, &error);
+    peer->is_answered = true;
+    peer->config->on_told(peer, server, server ? NULL : &error);
     eb_arena_deinit(&arena);
 }
 
@@ -72,7 +95,7 @@ static void on_peer_end(
     if (attempt->owner) {
         attempt->peer->config->handler.on_end(attempt, error, pushback_ms);
     } else {
-        end_question(find_asker(attempt));
+        end_question(find_asker(attempt), error);
     }
 }
 
@@ -81,7 +104,7 @@ static void on_peer_drop(struct eb_attempt *attempt, const struct eb_error *why)
     if (attempt->owner) {
         attempt->peer->config->handler.on_drop(attempt, why);
     } else {
-        end_question(find_asker(attempt));
+        end_question(find_asker(attempt), why);
     }
 }
 
@@ -117,6 +140,7 @@ static void configure_connections(struct eb_peer *peer)
         connection->transport.address = &peer->address;
         connection->transport.credentials = credentials;
         connection->transport.read_buffer = config->read_buffer;
+        connection->transport.unacknowledged_ms_max = config->unacknowledged_ms_max;
     }
 }
 
@@ -181,6 +205,18 @@ bool eb_peer_is_live(const struct eb_peer *peer)
     return count_live(peer) > 0;
 }
 
+bool eb_peer_may_tell(const struct eb_peer *peer)
+{
+    if (peer->instance != 0) {
+        return false;
+    }
+    if (eb_peer_is_usable(peer)) {
+        return peer->question.request;
+    }
+    bool is_new = peer->is_listed && !peer->was_up && peer->connect_failures == 0;
+    return is_new || eb_peer_is_live(peer);
+}
+
 static struct eb_connection *find_closed(struct eb_peer *peer)
 {
     for (uint32_t i = 0; i < peer->connection_count; i++) {
@@ -222,8 +258,9 @@ static void back_off(struct eb_peer *peer)
 static void on_peer_open(void *context, struct eb_connection *connection)
 {
     struct eb_peer *peer = context;
+    peer->is_unary = false;
     peer->config->on_open(peer);
-    if (peer->has_others) {
+    if (peer->asks_instance) {
         ask_instance(peer, connection);
     }
 }

@@ -8,6 +8,7 @@
 #include "proto/link/target.h"
 
 struct eb_peer;
+struct eb_wire_server;
 
 /* Settings that all peers share, with their owner's callbacks. */
 struct eb_peer_config {
@@ -17,16 +18,18 @@ struct eb_peer_config {
     const struct eb_memory *memory;
     const struct eb_credentials *credentials;
     uint64_t connect_timeout_ns;
-    uint32_t connections; /* wanted for each peer */
+    unsigned int unacknowledged_ms_max; /* as in struct eb_transport */
+    uint32_t connections;               /* wanted for each peer */
     uint32_t answer_bytes_max;
     bool is_unpaced;
-    /* What happens to attempts. The context of a connection's config is its peer. */
+    /* Callbacks of attempts. The context of a connection's config is its peer. */
     struct eb_connection_handler handler;
-    /* A connection of the peer is open. */
+    /* A connection of the peer is open; if asks_instance, the peer is asked next. */
     void (*on_open)(struct eb_peer *peer);
-    /* The peer has told the number of its process (Server.instance), if has_others. It is not
-     * peer->instance yet. */
-    void (*on_instance)(struct eb_peer *peer, uint64_t instance);
+    /* The peer has told what it is, if asks_instance. server->instance is not peer->instance yet.
+     * If it has not told, `server` is NULL and *why is set. */
+    void (*on_told)(
+        struct eb_peer *peer, const struct eb_wire_server *server, const struct eb_error *why);
     /* A connection of the peer was lost, or could not be opened if it has not spoken HTTP/2. */
     void (*on_close)(struct eb_peer *peer, bool has_spoken, const struct eb_error *why);
 };
@@ -34,6 +37,7 @@ struct eb_peer_config {
 struct eb_peer {
     const struct eb_peer_config *config;
     void *context; /* the owner's */
+    void *user;    /* for the owner of the set of peers; NULL at first */
     const struct eb_target *target;
     struct eb_address address;
     /* Kept by the owner. */
@@ -49,10 +53,14 @@ struct eb_peer {
     uint64_t spread_ns; /* time from then until it is opened again */
     /* The process at the address: 0 if it is not known. Asked for on the first connection. */
     uint64_t instance;
+    uint64_t last_instance; /* the last one that was known, also after the peer is lost */
+    bool is_unary;          /* it does not know LookupStream: its lookups are unary calls */
+    bool is_router; /* it has said so when it was asked: it hedges by itself what it is sent */
     struct eb_attempt question;
-    bool was_up;     /* has been connected at some time; set by the owner */
-    bool has_others; /* the owner has other peers; set by it */
-    bool is_twin;    /* another peer leads to the same process: no connections are opened */
+    bool is_answered;   /* the question's answer has come */
+    bool was_up;        /* has been connected at some time; set by the owner */
+    bool asks_instance; /* the owner needs to know it; set by the owner */
+    bool is_twin;       /* another peer leads to the same process: no connections are opened */
     /* Why the last attempt to connect failed; OK if it succeeded or is in progress. */
     struct eb_error connect_error;
     /* A connection that served well is gone: it is replaced before a call needs it. */
@@ -87,13 +95,17 @@ uint64_t eb_peer_connect(struct eb_peer *peer, enum eb_peer_need need, uint64_t 
 struct eb_connection *eb_peer_find_least_busy(
     struct eb_peer *peer, enum eb_priority priority, bool may_write);
 
-/* Asks for the peer's instance, as is done on each connection that is opened if has_others. */
+/* Asks what the peer is, as is done on each connection that is opened if asks_instance; on_told
+ * follows. A question that was asked less than connect_timeout_ns ago is not repeated. */
 void eb_peer_ask_instance(struct eb_peer *peer);
 
 /* Returns whether requests may be sent to the peer at all. */
 bool eb_peer_is_usable(const struct eb_peer *peer);
 /* Returns whether the peer is usable, or may be soon because a connection is being opened. */
 bool eb_peer_is_live(const struct eb_peer *peer);
+/* Returns whether the peer has not told yet which process it is, and may do so soon: it is being
+ * asked or connected to, or no connection has been tried yet. */
+bool eb_peer_may_tell(const struct eb_peer *peer);
 /* Counts the attempts in flight. */
 uint32_t eb_peer_count_attempts(const struct eb_peer *peer);
 /* Returns whether every connection is closed. */

@@ -1,5 +1,6 @@
 #include "proto/link/peer_set.h"
 
+#include "proto/message.h"
 #include "proto/splitmix64.h"
 
 #include <assert.h>
@@ -55,6 +56,14 @@ static bool add_peer(
     return peer;
 }
 
+static void destroy_peer(struct eb_peer_set *set, struct eb_peer *peer)
+{
+    if (set->on_gone) {
+        set->on_gone(set->context, peer);
+    }
+    eb_peer_destroy(peer);
+}
+
 /* Removes peers that are no longer listed and have no connection. */
 static void remove_gone(struct eb_peer_set *set)
 {
@@ -65,7 +74,7 @@ static void remove_gone(struct eb_peer_set *set)
             set->replicas[kept] = &peer->replica;
             set->peers[kept++] = peer;
         } else {
-            eb_peer_destroy(peer);
+            destroy_peer(set, peer);
         }
     }
     set->count = kept;
@@ -88,7 +97,7 @@ static void on_set_open(struct eb_peer *peer)
 {
     struct eb_peer_set *set = peer->context;
     follow_state(set, peer);
-    set->on_open(set->context);
+    set->on_open(set->context, peer);
 }
 
 static bool is_all_closed(const struct eb_peer_set *set)
@@ -115,13 +124,14 @@ static void free_twins(struct eb_peer_set *set, struct eb_peer *peer)
 
 /* Leaves out all but one of the peers that lead to the same process: it would get the load of
  * several. */
-static void on_set_instance(struct eb_peer *peer, uint64_t instance)
+static void take_instance(struct eb_peer *peer, uint64_t instance)
 {
     struct eb_peer_set *set = peer->context;
     if (peer->instance != instance && peer->instance != 0 && !peer->is_twin) {
         free_twins(set, peer);
     }
     peer->instance = instance;
+    peer->last_instance = instance;
     peer->is_twin = false;
     for (uint32_t i = 0; i < set->count && instance != 0; i++) {
         const struct eb_peer *other = set->peers[i];
@@ -130,6 +140,19 @@ static void on_set_instance(struct eb_peer *peer, uint64_t instance)
                                  eb_peer_is_usable(other));
     }
     follow_state(set, peer);
+}
+
+static void on_set_told(
+    struct eb_peer *peer, const struct eb_wire_server *server, const struct eb_error *why)
+{
+    struct eb_peer_set *set = peer->context;
+    if (server) {
+        peer->is_router = strcmp(server->role, "router") == 0;
+        take_instance(peer, server->instance);
+    }
+    if (set->on_told) {
+        set->on_told(set->context, peer, server, why);
+    }
 }
 
 static void on_set_close(struct eb_peer *peer, bool has_spoken, const struct eb_error *why)
@@ -249,7 +272,7 @@ int eb_peer_set_open(struct eb_peer_set *set)
     set->random = uv_hrtime() ^ (uintptr_t)set;
     set->config.on_open = on_set_open;
     set->config.on_close = on_set_close;
-    set->config.on_instance = on_set_instance;
+    set->config.on_told = on_set_told;
     if (!take_set_memory(set) || !add_numeric(set, &has_names)) {
         rc = UV_ENOMEM;
     } else if (has_names) {
@@ -281,7 +304,7 @@ void eb_peer_set_close(struct eb_peer_set *set)
 void eb_peer_set_deinit(struct eb_peer_set *set)
 {
     for (uint32_t i = 0; i < set->count; i++) {
-        eb_peer_destroy(set->peers[i]);
+        destroy_peer(set, set->peers[i]);
     }
     free(set->peers);
     free(set->replicas);
@@ -292,6 +315,17 @@ void eb_peer_set_deinit(struct eb_peer_set *set)
 
 /* ---- choice ---- */
 
+static bool passes(const struct eb_peer_filter *filter, const struct eb_peer *peer)
+{
+    return !filter->may_take || filter->may_take(filter->context, peer);
+}
+
+static bool peer_may_take(const void *context, const struct eb_replica *replica)
+{
+    const struct eb_peer_terms *terms = context;
+    return passes(&terms->filter, EB_CONTAINER_OF(replica, struct eb_peer, replica));
+}
+
 static bool peer_takes(const void *context, const struct eb_replica *replica)
 {
     const struct eb_peer_terms *terms = context;
@@ -299,12 +333,14 @@ static bool peer_takes(const void *context, const struct eb_replica *replica)
     return eb_peer_find_least_busy(peer, terms->priority, terms->may_write);
 }
 
-/* Returns a connection to the first peer that is connected, if it takes the attempt. */
+/* Returns a connection to the first peer that passes the filter and is connected, if it takes the
+ * attempt. */
 static struct eb_connection *choose_first(
     struct eb_peer_set *set, const struct eb_peer_terms *terms)
 {
     for (uint32_t i = 0; i < set->count; i++) {
-        if (eb_peer_is_usable(set->peers[i]) && !set->peers[i]->is_twin) {
+        if (eb_peer_is_usable(set->peers[i]) && !set->peers[i]->is_twin &&
+            passes(&terms->filter, set->peers[i])) {
             return eb_peer_find_least_busy(set->peers[i], terms->priority, terms->may_write);
         }
     }
@@ -319,7 +355,7 @@ struct eb_connection *eb_peer_set_choose(struct eb_peer_set *set, const struct e
     if (set->count == 1) {
         struct eb_peer *only = set->peers[0];
         bool was_tried = terms->tried[0] == only || terms->tried[1] == only;
-        return terms->is_other && was_tried
+        return (terms->is_other && was_tried) || !passes(&terms->filter, only)
                    ? NULL
                    : eb_peer_find_least_busy(only, terms->priority, terms->may_write);
     }
@@ -327,6 +363,7 @@ struct eb_connection *eb_peer_set_choose(struct eb_peer_set *set, const struct e
     struct eb_choice_terms choice = {.random = draw_number(set),
         .now_ns = terms->now_ns,
         .tried = tried,
+        .may_take = terms->filter.may_take ? peer_may_take : NULL,
         .takes = peer_takes,
         .context = terms};
     for (size_t i = 0; i < 2; i++) {
@@ -353,7 +390,7 @@ bool eb_peer_set_has_untried(const struct eb_peer_set *set, const struct eb_peer
         const struct eb_peer *peer = set->peers[i];
         bool was_tried = terms->tried[0] == peer || terms->tried[1] == peer;
         if (!was_tried && eb_peer_is_usable(peer) && !peer->is_twin &&
-            !peer->replica.suspicion.is_suspect) {
+            !peer->replica.suspicion.is_suspect && passes(&terms->filter, peer)) {
             return true;
         }
     }
@@ -368,8 +405,8 @@ bool eb_peer_set_send(struct eb_peer_set *set, struct eb_connection *connection,
     }
     attempt->peer = eb_peer_set_find(connection);
     attempt->peer->sent += !attempt->path;
-    /* With a single server there is nothing to choose. */
-    attempt->is_counted = set->count > 1;
+    /* With a single server there is nothing to choose, and a method with a path may take long. */
+    attempt->is_counted = set->count > 1 && !attempt->path;
     if (attempt->is_counted) {
         uint64_t timeout_ns = attempt->deadline_ns > now_ns ? attempt->deadline_ns - now_ns : 0;
         eb_replica_send(&attempt->peer->replica, &attempt->counted, timeout_ns, now_ns);
@@ -446,7 +483,7 @@ static enum eb_peer_need find_need(const struct eb_peer_set *set, bool is_wanted
         return EB_PEER_URGENT;
     }
     /* With several servers, each is connected before a call needs it. */
-    return is_wanted || set->count > 1 ? EB_PEER_NEEDED : EB_PEER_NOT_NEEDED;
+    return is_wanted || set->count > 1 || set->asks_instances ? EB_PEER_NEEDED : EB_PEER_NOT_NEEDED;
 }
 
 bool eb_peer_set_run(struct eb_peer_set *set, bool is_wanted, uint64_t now_ns, uint64_t *next_ns)
@@ -461,8 +498,8 @@ bool eb_peer_set_run(struct eb_peer_set *set, bool is_wanted, uint64_t now_ns, u
         }
     }
     for (uint32_t i = 0; i < set->count; i++) {
-        if (set->count > 1 && !set->peers[i]->has_others) {
-            set->peers[i]->has_others = true;
+        if ((set->count > 1 || set->asks_instances) && !set->peers[i]->asks_instance) {
+            set->peers[i]->asks_instance = true;
             eb_peer_ask_instance(set->peers[i]);
         }
         uint64_t at_ns = eb_peer_connect(set->peers[i], need, now_ns);
@@ -481,13 +518,41 @@ uint32_t eb_peer_set_count_listed(const struct eb_peer_set *set)
     return count;
 }
 
-bool eb_peer_set_has_several(const struct eb_peer_set *set)
+bool eb_peer_set_has_several(const struct eb_peer_set *set, const struct eb_peer_filter *filter)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < set->count; i++) {
-        count += set->peers[i]->was_up && !set->peers[i]->is_twin;
+        const struct eb_peer *peer = set->peers[i];
+        count += peer->was_up && !peer->is_twin && passes(filter, peer);
     }
     return count > 1;
+}
+
+bool eb_peer_set_has_usable(const struct eb_peer_set *set, const struct eb_peer_filter *filter)
+{
+    for (uint32_t i = 0; i < set->count; i++) {
+        const struct eb_peer *peer = set->peers[i];
+        if (!peer->is_twin && eb_peer_is_usable(peer) && passes(filter, peer)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool eb_peer_set_has_live(const struct eb_peer_set *set, const struct eb_peer_filter *filter)
+{
+    if (filter->is_empty) {
+        return false;
+    }
+    for (uint32_t i = 0; i < set->count; i++) {
+        const struct eb_peer *peer = set->peers[i];
+        bool may_pass = eb_peer_is_live(peer) && passes(filter, peer);
+        may_pass = may_pass || (set->asks_instances && eb_peer_may_tell(peer));
+        if (!peer->is_twin && may_pass) {
+            return true;
+        }
+    }
+    return set->asks_instances && set->resolver.is_open && set->resolver.ended_ns == 0;
 }
 
 uint32_t eb_peer_set_count_usable(const struct eb_peer_set *set)

@@ -16,8 +16,11 @@ struct eb_peer_set {
     struct eb_peer_config config; /* without on_open and on_close */
     const struct eb_targets *targets;
     uint64_t resolve_interval_ns;
+    /* Each peer is connected, and asked for its instance, even if it is the only one. Otherwise
+     * only if there are several. */
+    bool asks_instances;
     /* A connection of a peer is open. */
-    void (*on_open)(void *context);
+    void (*on_open)(void *context, struct eb_peer *peer);
     /* A connection was lost, or could not be opened if it has not spoken HTTP/2. */
     void (*on_close)(void *context, bool has_spoken, const struct eb_error *why);
     /* The names were resolved; *why says that not one server is known, or is NULL. */
@@ -25,6 +28,12 @@ struct eb_peer_set {
     /* Nothing comes from a peer although attempts are in flight (suspicion.h). Called again every
      * second. */
     void (*on_suspect)(void *context, struct eb_peer *peer);
+    /* A peer has told what it is (GetServer), or has not: then `server` is NULL and *why is set.
+     * NULL: nobody needs to know. */
+    void (*on_told)(void *context, struct eb_peer *peer, const struct eb_wire_server *server,
+        const struct eb_error *why);
+    /* A peer is about to be freed. NULL: nobody needs to know. */
+    void (*on_gone)(void *context, struct eb_peer *peer);
     /* Called after eb_peer_set_close: nothing is left on the loop. */
     void (*on_closed)(void *context);
     void *context;
@@ -49,10 +58,19 @@ void eb_peer_set_close(struct eb_peer_set *set);
 /* Frees a set that is closed. Accepts a zeroed one. */
 void eb_peer_set_deinit(struct eb_peer_set *set);
 
+/* Says which peers may get an attempt at all. A zeroed filter lets all pass. */
+struct eb_peer_filter {
+    bool (*may_take)(const void *context, const struct eb_peer *peer);
+    const void *context;
+    const void *servers; /* only compared: equal ones let the same peers pass */
+    bool is_empty;       /* no peer passes, whatever those will tell that have not told yet */
+};
+
 /* The conditions that a peer must meet to get an attempt. */
 struct eb_peer_terms {
     enum eb_priority priority;
     uint64_t now_ns;
+    struct eb_peer_filter filter;
     /* Peers that had an attempt of the same call, which are chosen last. May be NULL; may point to
      * peers that are gone. */
     const struct eb_peer *tried[2];
@@ -86,10 +104,16 @@ bool eb_peer_set_run(struct eb_peer_set *set, bool is_wanted, uint64_t now_ns, u
 
 /* Counts the peers whose addresses are in use, connected or not. */
 uint32_t eb_peer_set_count_listed(const struct eb_peer_set *set);
-/* Returns whether at least two servers have been connected at some time. */
-bool eb_peer_set_has_several(const struct eb_peer_set *set);
-/* Returns whether a server that is connected and not silent has not been tried yet, whether or not
- * it has room. */
+/* Returns whether at least two servers that pass the filter have been connected at some time. */
+bool eb_peer_set_has_several(const struct eb_peer_set *set, const struct eb_peer_filter *filter);
+/* Returns whether a server that passes the filter is connected. */
+bool eb_peer_set_has_usable(const struct eb_peer_set *set, const struct eb_peer_filter *filter);
+/* Returns whether a server that passes the filter is connected or being connected to. If the
+ * servers are asked what they are, those that have not told yet may pass too, and so may those
+ * whose names are being resolved for the first time; none may if the filter is empty. */
+bool eb_peer_set_has_live(const struct eb_peer_set *set, const struct eb_peer_filter *filter);
+/* Returns whether a server that passes the filter and is connected and not silent has not been
+ * tried yet, whether or not it has room. */
 bool eb_peer_set_has_untried(const struct eb_peer_set *set, const struct eb_peer_terms *terms);
 /* Counts the servers that are connected. */
 uint32_t eb_peer_set_count_usable(const struct eb_peer_set *set);

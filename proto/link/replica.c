@@ -92,7 +92,6 @@ enum eb_attempt_end eb_attempt_end_of(enum eb_status status)
 {
     switch (status) {
     case EB_STATUS_OK: return EB_ATTEMPT_ANSWERED;
-    case EB_STATUS_CANCELLED: return EB_ATTEMPT_CANCELLED;
     case EB_STATUS_INVALID_ARGUMENT:
     case EB_STATUS_OUT_OF_RANGE: return EB_ATTEMPT_REJECTED;
     /* Other servers may well have the model, or accept the caller. */
@@ -103,6 +102,7 @@ enum eb_attempt_end eb_attempt_end_of(enum eb_status status)
     case EB_STATUS_UNIMPLEMENTED:
     case EB_STATUS_UNAUTHENTICATED:
     case EB_STATUS_UNKNOWN:
+    case EB_STATUS_CANCELLED: /* by the server: this side does not ask how it ended */
     case EB_STATUS_DEADLINE_EXCEEDED:
     case EB_STATUS_RESOURCE_EXHAUSTED:
     case EB_STATUS_ABORTED:

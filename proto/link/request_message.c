@@ -57,10 +57,12 @@ struct eb_outgoing *eb_request_message_copy(const struct eb_outgoing *request)
     return copy;
 }
 
-void eb_request_message_set_timeout(struct eb_outgoing *request, uint64_t timeout_us)
+void eb_request_message_stamp(struct eb_outgoing *request, uint64_t timeout_us, uint32_t attempt)
 {
-    eb_lookup_request_set_timeout(
-        request->bytes + EB_GRPC_PREFIX_BYTES, request->size - EB_GRPC_PREFIX_BYTES, timeout_us);
+    uint8_t *message = request->bytes + EB_GRPC_PREFIX_BYTES;
+    size_t size = request->size - EB_GRPC_PREFIX_BYTES;
+    eb_lookup_request_set_timeout(message, size, timeout_us);
+    eb_lookup_request_set_attempt(message, size, attempt);
 }
 
 static struct eb_outgoing *encode_small(

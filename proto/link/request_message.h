@@ -16,8 +16,9 @@ void *eb_request_message_notes(struct eb_outgoing *request);
 /* Returns a copy without notes, for another send queue. Returns NULL if out of memory. */
 struct eb_outgoing *eb_request_message_copy(const struct eb_outgoing *request);
 
-/* Writes the time that is left, at least 1, into a LookupRequest that is about to be sent. */
-void eb_request_message_set_timeout(struct eb_outgoing *request, uint64_t timeout_us);
+/* Writes the time that is left, at least 1, and how often the request was sent before, into a
+ * LookupRequest that is about to be sent. */
+void eb_request_message_stamp(struct eb_outgoing *request, uint64_t timeout_us, uint32_t attempt);
 /* Returns a LookupRequest without queries, which is answered at once. Returns NULL if out of
  * memory. */
 struct eb_outgoing *eb_request_message_create_probe(

@@ -24,10 +24,42 @@ static bool lacks_version(const struct eb_retry_case *failure)
     return failure->status == EB_STATUS_NOT_FOUND && failure->names_version;
 }
 
+/* Returns whether a replica says that it would answer too late. */
+static bool would_be_late(const struct eb_retry_case *failure)
+{
+    return failure->status == EB_STATUS_DEADLINE_EXCEEDED && failure->retry_after_ms > 0;
+}
+
+/* Returns whether the server is at fault, and not the request, its size or its deadline. */
+static bool is_server_faulty(enum eb_status status)
+{
+    switch (status) {
+    case EB_STATUS_OK:
+    case EB_STATUS_INVALID_ARGUMENT:
+    case EB_STATUS_OUT_OF_RANGE:
+    case EB_STATUS_NOT_FOUND:
+    case EB_STATUS_RESOURCE_EXHAUSTED:
+    case EB_STATUS_DEADLINE_EXCEEDED: return false;
+    case EB_STATUS_CANCELLED:
+    case EB_STATUS_UNKNOWN:
+    case EB_STATUS_ALREADY_EXISTS:
+    case EB_STATUS_PERMISSION_DENIED:
+    case EB_STATUS_FAILED_PRECONDITION:
+    case EB_STATUS_ABORTED:
+    case EB_STATUS_UNIMPLEMENTED:
+    case EB_STATUS_INTERNAL:
+    case EB_STATUS_UNAVAILABLE:
+    case EB_STATUS_DATA_LOSS:
+    case EB_STATUS_UNAUTHENTICATED: break;
+    }
+    return true;
+}
+
 bool eb_retry_may_move(const struct eb_retry_case *failure)
 {
-    bool may_pass =
-        failure->status == EB_STATUS_UNAVAILABLE || is_refused(failure) || lacks_version(failure);
+    bool may_pass = failure->status == EB_STATUS_UNAVAILABLE || is_refused(failure) ||
+                    would_be_late(failure) || lacks_version(failure) ||
+                    (failure->has_replicas && is_server_faulty(failure->status));
     return may_pass && failure->attempts <= failure->retries_max &&
            failure->now_ns < failure->deadline_ns;
 }

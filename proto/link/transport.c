@@ -11,10 +11,7 @@
 
 #define BUFFERS_MAX 64 /* most buffers of one gathered write */
 #define NS_PER_S UINT64_C(1000000000)
-/* Limits for finding out that a peer has vanished: the idle time before a probe, and the time that
- * sent data may be unacknowledged. */
-#define KEEPALIVE_S 30
-#define UNACKNOWLEDGED_MS_MAX 20000
+#define KEEPALIVE_S 30 /* idle time before the system asks whether the peer is still there */
 
 static void finish_transport(struct eb_transport *transport)
 {
@@ -156,7 +153,7 @@ static void on_transport_read(uv_stream_t *stream, ssize_t count, const uv_buf_t
 static void watch_peer(struct eb_transport *transport)
 {
     uv_os_fd_t fd;
-    unsigned int unacknowledged_ms = UNACKNOWLEDGED_MS_MAX;
+    unsigned int unacknowledged_ms = transport->unacknowledged_ms_max;
     if (transport->endpoint->is_unix) {
         return;
     }

@@ -40,6 +40,9 @@ struct eb_transport {
     const struct eb_endpoint *endpoint; /* the one that was given, for error texts and TLS */
     const struct eb_credentials *credentials;
     uv_buf_t read_buffer; /* may be shared by all transports of the loop */
+    /* Time after which the stream is lost if a TCP peer acknowledges nothing of what was sent, or
+     * has no room for more (TCP_USER_TIMEOUT). */
+    unsigned int unacknowledged_ms_max;
 
     enum eb_transport_state state;
     bool was_open;

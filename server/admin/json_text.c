@@ -94,6 +94,12 @@ void eb_json_text_unsigned_id(struct eb_json_text *text, const char *key, uint64
     append_text(text, number);
 }
 
+void eb_json_text_flag(struct eb_json_text *text, const char *key, bool flag)
+{
+    append_key(text, key);
+    append_text(text, flag ? "true" : "false");
+}
+
 void eb_json_text_share(struct eb_json_text *text, const char *key, double share)
 {
     /* Formats with integer arithmetic: printf's decimal point depends on the locale. JSON has no

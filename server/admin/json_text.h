@@ -26,6 +26,7 @@ void eb_json_text_count(struct eb_json_text *text, const char *key, uint64_t cou
 /* Writes a number of 64 bits as a text, for readers whose numbers are doubles. */
 void eb_json_text_id(struct eb_json_text *text, const char *key, int64_t id);
 void eb_json_text_unsigned_id(struct eb_json_text *text, const char *key, uint64_t id);
+void eb_json_text_flag(struct eb_json_text *text, const char *key, bool flag);
 /* Writes a share, bounded to 0..1, with four decimal places; 0 if it is not finite. */
 void eb_json_text_share(struct eb_json_text *text, const char *key, double share);
 /* Writes a text; null if `string` is NULL. */

@@ -385,6 +385,21 @@ static void write_served(FILE *out, const struct eb_stats *stats)
     }
 }
 
+static void write_claims(FILE *out, const struct eb_stats *stats)
+{
+    static const char name[] = "embag_claims";
+    begin(out, name, "gauge",
+        "Claims of routers on versions of a model: served = versions that they answer requests "
+        "with, next = all other claimed versions.");
+    for (size_t i = 0; i < at_most(stats->model_count, EB_METRICS_MODELS_MAX); i++) {
+        const struct eb_stats_model *model = &stats->models[i];
+        open_model(out, name, model->name);
+        fprintf(out, ",slot=\"served\"} %zu\n", model->claims.served);
+        open_model(out, name, model->name);
+        fprintf(out, ",slot=\"next\"} %zu\n", model->claims.next);
+    }
+}
+
 static void add_page_bytes(struct eb_stats_page_bytes *sum, const struct eb_stats_page_bytes *more)
 {
     sum->small += more->small;
@@ -437,6 +452,7 @@ static void write_model_metrics(FILE *out, const struct eb_stats *stats)
     static const char loads[] = "embag_model_loads_total";
     write_served(out, stats);
     write_states(out, stats);
+    write_claims(out, stats);
     write_versions(out, stats);
     begin(out, loads, "counter", "Finished loads of versions, by outcome.");
     fprintf(out, "%s{result=\"done\"} %" PRIu64 "\n", loads, stats->loads.done);
@@ -601,6 +617,258 @@ static void write_resident(FILE *out, const struct eb_resident_facts *facts)
         facts->is_complete);
 }
 
+/* ---- parts, of a router ---- */
+
+/* Writes the value of the label `part`. */
+static void write_part(FILE *out, uint32_t row)
+{
+    if (row < EB_ROUTE_PARTS_SHOWN) {
+        fprintf(out, "part=\"%" PRIu32 "\"", row);
+    } else {
+        fputs("part=\"rest\"", out);
+    }
+}
+
+/* Returns how many rows there are: for all parts of any version, and for those that had legs. */
+static uint32_t count_rows(const struct eb_route_facts *facts, const struct eb_route_counts *counts)
+{
+    uint32_t count = 0;
+    for (size_t i = 0; i < facts->model_count; i++) {
+        for (int k = 0; k < EB_ROUTE_SLOTS; k++) {
+            uint32_t rows = eb_route_stats_row_count(facts->models[i].slots[k].parts);
+            count = rows > count ? rows : count;
+        }
+    }
+    for (uint32_t row = count; row < EB_ROUTE_ROWS; row++) {
+        for (int k = 0; k < EB_LEG_OUTCOMES; k++) {
+            count = counts->rows[row].outcomes[k] > 0 ? row + 1 : count;
+        }
+    }
+    return count;
+}
+
+static void write_legs(FILE *out, const struct eb_route_counts *counts, uint32_t row_count)
+{
+    static const char legs[] = "embag_route_legs_total";
+    static const char seconds[] = "embag_route_leg_seconds";
+    begin(out, legs, "counter",
+        "Legs, the requests of a router to part servers, by part and outcome: unreached: no server "
+        "of the part answered in time; failed: another error; cancelled: no longer needed. Part "
+        "rest: parts from 64 on, here and in the next metrics.");
+    for (uint32_t row = 0; row < row_count; row++) {
+        for (int k = 0; k < EB_LEG_OUTCOMES; k++) {
+            fprintf(out, "%s{", legs);
+            write_part(out, row);
+            fprintf(out, ",outcome=\"%s\"} %" PRIu64 "\n",
+                eb_leg_outcome_name((enum eb_leg_outcome)k), counts->rows[row].outcomes[k]);
+        }
+    }
+    begin(out, seconds, "histogram",
+        "Time of legs that were answered, from the first attempt to the answer, by part.");
+    for (uint32_t row = 0; row < row_count; row++) {
+        const struct eb_histogram *answers = &counts->rows[row].answers;
+        char label[32] = "part=\"rest\",";
+        if (row < EB_ROUTE_PARTS_SHOWN) {
+            snprintf(label, sizeof label, "part=\"%" PRIu32 "\",", row);
+        }
+        write_buckets(out, seconds, label, answers);
+        fprintf(out, "%s_sum{", seconds);
+        write_part(out, row);
+        fputc('}', out);
+        write_seconds(out, (double)answers->sum_ns * 1e-9);
+        fprintf(out, "%s_count{", seconds);
+        write_part(out, row);
+        fprintf(out, "} %" PRIu64 "\n", eb_histogram_count(answers));
+    }
+}
+
+/* Writes what is not told by part. */
+static void write_leg_sums(FILE *out, const struct eb_route_counts *counts)
+{
+    static const char bytes[] = "embag_route_leg_bytes_total";
+    static const char resends[] = "embag_route_resends_total";
+    static const char hedges[] = "embag_route_hedges_total";
+    struct eb_leg_counters sum = {0};
+    for (uint32_t row = 0; row < EB_ROUTE_ROWS; row++) {
+        eb_leg_counters_merge(&sum, &counts->rows[row]);
+    }
+    begin(out, bytes, "counter",
+        "Bytes of messages sent to part servers, all attempts included, and received from them.");
+    fprintf(out, "%s{direction=\"sent\"} %" PRIu64 "\n", bytes, sum.sent_bytes);
+    fprintf(out, "%s{direction=\"received\"} %" PRIu64 "\n", bytes, counts->totals.received_bytes);
+    begin(out, resends, "counter",
+        "Legs sent again, by reason: the connection was lost, the server refused, it did not have "
+        "the version, it was silent, or an error ended its stream.");
+    for (int i = 0; i < EB_LEG_RESENDS; i++) {
+        fprintf(out, "%s{reason=\"%s\"} %" PRIu64 "\n", resends,
+            eb_leg_resend_name((enum eb_leg_resend)i), sum.resends[i]);
+    }
+    begin(out, hedges, "counter",
+        "Hedges of legs that are over, by whether they were answered first.");
+    fprintf(out, "%s{won=\"true\"} %" PRIu64 "\n", hedges, sum.hedges_won);
+    fprintf(out, "%s{won=\"false\"} %" PRIu64 "\n", hedges, sum.hedges_lost);
+    write_count(out, "embag_route_unreached_total",
+        "Indices that lookups with allow_incomplete left out because their part was not reached.",
+        counts->totals.unreached);
+    write_count(out, "embag_route_slab_waits_total",
+        "Lookups of which not all legs could be sent at once, because their answers would have "
+        "taken more memory than route_slab_bytes allows.",
+        counts->totals.slab_waits);
+}
+
+static void write_by_row(FILE *out, const char *name, const char *type, const char *help,
+    const uint64_t *values, uint32_t row_count)
+{
+    begin(out, name, type, help);
+    for (uint32_t row = 0; row < row_count; row++) {
+        fprintf(out, "%s{", name);
+        write_part(out, row);
+        fprintf(out, "} %" PRIu64 "\n", values[row]);
+    }
+}
+
+static void write_leg_refusals(FILE *out, const struct eb_route_counts *counts, uint32_t row_count)
+{
+    uint64_t refusals[EB_ROUTE_ROWS];
+    for (uint32_t row = 0; row < EB_ROUTE_ROWS; row++) {
+        refusals[row] = counts->rows[row].refusals;
+    }
+    write_by_row(out, "embag_route_bulkhead_refusals_total", "counter",
+        "Legs that were not sent, so that their lookups ended with RESOURCE_EXHAUSTED: those that "
+        "wait for the part held a quarter of a loop's answer memory.",
+        refusals, row_count);
+}
+
+static void write_excluded(FILE *out, const struct eb_stats *stats,
+    const struct eb_route_counts *counts, uint32_t row_count)
+{
+    uint64_t suspects[EB_ROUTE_ROWS] = {0};
+    uint64_t ejected[EB_ROUTE_ROWS] = {0};
+    for (size_t i = 0; i < counts->peer_count; i++) {
+        const struct eb_leg_peer *peer = &counts->peers[i];
+        uint32_t part = eb_route_facts_part(stats->route_facts, peer->instance);
+        if (part != EB_ROUTE_NO_PART) {
+            suspects[eb_route_row(part)] += peer->is_suspect;
+            ejected[eb_route_row(part)] += peer->is_ejected;
+        }
+    }
+    write_by_row(out, "embag_route_suspects", "gauge",
+        "Servers of a part that do not answer at all, according to any loop of the router: legs go "
+        "to others.",
+        suspects, row_count);
+    write_by_row(out, "embag_route_ejected", "gauge",
+        "Servers of a part that get no legs for a while because most of their legs failed, "
+        "according to any loop of the router.",
+        ejected, row_count);
+}
+
+static void open_slot(FILE *out, const char *name, const struct eb_route_model *model, int slot)
+{
+    open_model(out, name, model->name);
+    fprintf(out, ",slot=\"%s\"", eb_route_slot_name((enum eb_route_slot_name)slot));
+}
+
+/* Writes the replicas of each part. Returns how many slots are left out. */
+static uint32_t write_replicas(FILE *out, const struct eb_route_facts *facts)
+{
+    static const char name[] = "embag_route_replicas";
+    uint32_t left_out = 0;
+    uint32_t written = 0;
+    begin(out, name, "gauge",
+        "Servers that have a part of a version READY; part rest: the fewest of any of these.");
+    for (size_t i = 0; i < facts->model_count; i++) {
+        const struct eb_route_model *model = &facts->models[i];
+        for (int k = 0; k < EB_ROUTE_SLOTS; k++) {
+            uint32_t rows = eb_route_stats_row_count(model->slots[k].parts);
+            if (written + rows > EB_METRICS_REPLICAS_MAX) {
+                left_out++;
+                continue;
+            }
+            for (uint32_t row = 0; row < rows; row++) {
+                open_slot(out, name, model, k);
+                fputc(',', out);
+                write_part(out, row);
+                fprintf(out, "} %u\n", model->slots[k].replicas[row]);
+            }
+            written += rows;
+        }
+    }
+    return left_out;
+}
+
+static void write_route_versions(FILE *out, const struct eb_route_facts *facts)
+{
+    static const char complete[] = "embag_route_complete";
+    static const char version[] = "embag_route_version";
+    static const char behind[] = "embag_route_version_behind";
+    size_t count = at_most(facts->model_count, EB_METRICS_MODELS_MAX);
+    begin(out, version, "gauge",
+        "Versions that a router serves, waits for (next) and served before (previous); 0: none.");
+    for (size_t i = 0; i < count; i++) {
+        for (int k = 0; k < EB_ROUTE_SLOTS; k++) {
+            open_slot(out, version, &facts->models[i], k);
+            fprintf(out, "} %" PRIu64 "\n", facts->models[i].slots[k].version);
+        }
+    }
+    begin(out, complete, "gauge",
+        "1 if every part of a version is READY at some server, and its tables placed everywhere "
+        "are loaded here.");
+    for (size_t i = 0; i < count; i++) {
+        for (int k = 0; k < EB_ROUTE_SLOTS; k++) {
+            if (facts->models[i].slots[k].version != 0) {
+                open_slot(out, complete, &facts->models[i], k);
+                fprintf(out, "} %d\n", facts->models[i].slots[k].is_complete);
+            }
+        }
+    }
+    begin(out, behind, "gauge",
+        "1 if a higher version than the served one is published, or if a command or model.yaml "
+        "serves another version than the one that is served.");
+    for (size_t i = 0; i < count; i++) {
+        open_model(out, behind, facts->models[i].name);
+        fprintf(out, "} %d\n", facts->models[i].is_behind);
+    }
+}
+
+static void write_route_facts(FILE *out, const struct eb_route_facts *facts)
+{
+    static const char flips[] = "embag_route_flips_total";
+    begin(out, flips, "counter",
+        "Changes of the version that a router serves: to the next one (forward), or from one that "
+        "is no longer complete to a lower one (back).");
+    fprintf(out, "%s{direction=\"forward\"} %" PRIu64 "\n", flips, facts->flips);
+    fprintf(out, "%s{direction=\"back\"} %" PRIu64 "\n", flips, facts->back_outs);
+    write_gauge(out, "embag_route_digest_conflict",
+        "1 if a part server has other files than the router under the number of some version.",
+        facts->has_conflict);
+    write_gauge(out, "embag_route_connected",
+        "Part servers that are connected and have said what they have.", facts->connected);
+    write_gauge(out, "embag_route_replicas_wanted",
+        "Replicas that each part of a version should have (flip_replicas).", facts->replicas);
+    uint32_t left_out = write_replicas(out, facts);
+    write_gauge(out, "embag_route_replicas_left_out",
+        "Version slots (served, next, previous) left out of embag_route_replicas because of its "
+        "limit of 5000 values.",
+        left_out);
+    write_route_versions(out, facts);
+}
+
+/* Writes what a router counts and knows; nothing if this is no router. */
+static void write_route(FILE *out, const struct eb_stats *stats)
+{
+    static const struct eb_route_counts none;
+    const struct eb_route_counts *counts = stats->route ? stats->route : &none;
+    if (!stats->route_facts) {
+        return;
+    }
+    uint32_t row_count = count_rows(stats->route_facts, counts);
+    write_legs(out, counts, row_count);
+    write_leg_sums(out, counts);
+    write_leg_refusals(out, counts, row_count);
+    write_excluded(out, stats, counts, row_count);
+    write_route_facts(out, stats->route_facts);
+}
+
 static void write_limits(FILE *out, const struct eb_metrics_limits *limits)
 {
     static const char name[] = "embag_limit";
@@ -649,6 +917,7 @@ char *eb_metrics_text_write(const struct eb_metrics_source *source, size_t *size
     write_start(out, &stats->facts);
     write_fact_metrics(out, &stats->facts);
     write_resident(out, &stats->facts.resident);
+    write_route(out, stats);
     write_limits(out, &stats->facts.limits);
     write_process(out, source);
     bool is_whole = !ferror(out);

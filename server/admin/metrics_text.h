@@ -15,6 +15,8 @@
 #define EB_METRICS_TABLES_MAX 1000
 #define EB_METRICS_MODELS_MAX 200
 #define EB_METRICS_VERSIONS_MAX 500 /* of all models */
+/* Limit on the numbers of replicas that a router tells, of all models' versions and parts. */
+#define EB_METRICS_REPLICAS_MAX 5000
 
 struct eb_metrics_source {
     const struct eb_stats *stats;

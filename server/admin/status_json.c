@@ -127,11 +127,19 @@ static void write_tables(struct eb_json_text *text, const struct eb_stats *stats
     eb_json_text_end(text, ']');
 }
 
+/* Returns the slot that routers have the version in, or NULL if none claims it. */
+static const char *find_claim(const struct eb_stats_version *version)
+{
+    const char *claimed = version->is_claimed ? "next" : NULL;
+    return version->is_served_by_router ? "served" : claimed;
+}
+
 static void write_model_version(struct eb_json_text *text, const struct eb_stats_version *version)
 {
     eb_json_text_begin(text, NULL, '{');
     eb_json_text_unsigned_id(text, "number", version->number);
     eb_json_text_string(text, "state", eb_version_state_name(version->state));
+    eb_json_text_string(text, "claim", find_claim(version));
     eb_json_text_string(text, "fault", version->failure);
     eb_json_text_count(text, "loaded_unix_ms", version->loaded_unix_ms);
     eb_json_text_count(text, "load_ms", version->load_ms);
@@ -156,6 +164,10 @@ static void write_model(struct eb_json_text *text, const struct eb_stats_model *
         eb_json_text_string(text, "served", NULL);
     }
     eb_json_text_string(text, "fault", model->failure);
+    eb_json_text_begin(text, "claims", '{');
+    eb_json_text_count(text, "served", model->claims.served);
+    eb_json_text_count(text, "next", model->claims.next);
+    eb_json_text_end(text, '}');
     eb_json_text_begin(text, "versions", '[');
     for (size_t i = 0; i < model->version_count; i++) {
         write_model_version(text, &model->versions[i]);
@@ -196,6 +208,95 @@ static void write_facts(struct eb_json_text *text, const struct eb_process_facts
     eb_json_text_count(text, "total_bytes", facts->load_total_bytes);
     eb_json_text_end(text, '}');
     eb_json_text_string(text, "repository", find_repository_state(facts));
+}
+
+/* ---- a router ---- */
+
+static void write_slot(
+    struct eb_json_text *text, enum eb_route_slot_name name, const struct eb_route_slot *slot)
+{
+    eb_json_text_begin(text, NULL, '{');
+    eb_json_text_string(text, "slot", eb_route_slot_name(name));
+    eb_json_text_unsigned_id(text, "version", slot->version);
+    eb_json_text_flag(text, "complete", slot->is_complete);
+    eb_json_text_count(text, "parts", slot->parts);
+    eb_json_text_count(text, "ready_parts", slot->ready_parts);
+    eb_json_text_begin(text, "replicas", '[');
+    for (uint32_t row = 0; row < eb_route_stats_row_count(slot->parts); row++) {
+        eb_json_text_count(text, NULL, slot->replicas[row]);
+    }
+    eb_json_text_end(text, ']');
+    eb_json_text_end(text, '}');
+}
+
+static void write_route_model(struct eb_json_text *text, const struct eb_route_model *model)
+{
+    eb_json_text_begin(text, NULL, '{');
+    eb_json_text_string(text, "name", model->name);
+    eb_json_text_flag(text, "behind", model->is_behind);
+    eb_json_text_begin(text, "slots", '[');
+    for (int i = 0; i < EB_ROUTE_SLOTS; i++) {
+        if (model->slots[i].version != 0) {
+            write_slot(text, (enum eb_route_slot_name)i, &model->slots[i]);
+        }
+    }
+    eb_json_text_end(text, ']');
+    eb_json_text_end(text, '}');
+}
+
+static const char *name_peer_state(const struct eb_leg_peer *peer)
+{
+    if (!peer->is_connected) {
+        return "lost";
+    }
+    const char *good = peer->is_ejected ? "ejected" : "connected";
+    return peer->is_suspect ? "suspect" : good;
+}
+
+static void write_peer(
+    struct eb_json_text *text, const struct eb_route_facts *facts, const struct eb_leg_peer *peer)
+{
+    uint32_t part = eb_route_facts_part(facts, peer->instance);
+    eb_json_text_begin(text, NULL, '{');
+    eb_json_text_string(text, "address", peer->address);
+    if (part != EB_ROUTE_NO_PART) {
+        eb_json_text_count(text, "part", part);
+    } else {
+        eb_json_text_string(text, "part", NULL);
+    }
+    eb_json_text_string(text, "state", name_peer_state(peer));
+    eb_json_text_count(text, "latency_ns", peer->latency_ns);
+    eb_json_text_count(text, "sent", peer->sent);
+    eb_json_text_count(text, "failed", peer->failed);
+    eb_json_text_end(text, '}');
+}
+
+static void write_router(struct eb_json_text *text, const struct eb_stats *stats)
+{
+    const struct eb_route_facts *facts = stats->route_facts;
+    const struct eb_route_counts *counts = stats->route;
+    if (!facts) {
+        return;
+    }
+    eb_json_text_begin(text, "route", '{');
+    eb_json_text_string(text, "not_ready", facts->not_ready);
+    eb_json_text_flag(text, "conflict", facts->has_conflict);
+    eb_json_text_count(text, "connected", facts->connected);
+    eb_json_text_count(text, "replicas_wanted", facts->replicas);
+    eb_json_text_count(text, "flips", facts->flips);
+    eb_json_text_count(text, "back_outs", facts->back_outs);
+    eb_json_text_count(text, "unreached", counts ? counts->totals.unreached : 0);
+    eb_json_text_begin(text, "models", '[');
+    for (size_t i = 0; i < facts->model_count; i++) {
+        write_route_model(text, &facts->models[i]);
+    }
+    eb_json_text_end(text, ']');
+    eb_json_text_begin(text, "peers", '[');
+    for (size_t i = 0; counts && i < counts->peer_count; i++) {
+        write_peer(text, facts, &counts->peers[i]);
+    }
+    eb_json_text_end(text, ']');
+    eb_json_text_end(text, '}');
 }
 
 static void write_slow(struct eb_json_text *text, const struct eb_stats_slow *slow)
@@ -241,6 +342,7 @@ char *eb_status_json_write(const struct eb_stats *stats, size_t *size)
     write_tables(&text, stats);
     write_models(&text, stats);
     write_facts(&text, &stats->facts);
+    write_router(&text, stats);
     write_slow_requests(&text, stats);
     eb_json_text_end(&text, '}');
     return eb_json_text_take(&text, size);

@@ -22,6 +22,16 @@
  *    "loads": {"done": N, "failed": N, "freed": N, "evicted": N, "kept": N, "kept_bytes": N},
  *    "load": {"done_bytes": N, "total_bytes": N},       of the version being loaded; both 0 if none
  *    "repository": "readable" | "unreadable" | "unwatched",
+ *    "route": {"not_ready": TEXT | null, "conflict": true | false,       only on a router
+ *              "connected": N,
+ *              "replicas_wanted": N, "flips": N, "back_outs": N, "unreached": N,
+ *              "models": [{"name": TEXT, "behind": true | false,
+ *                          "slots": [{"slot": "served" | "next" | "previous", "version": ID,
+ *                                     "complete": true | false, "parts": N, "ready_parts": N,
+ *                                     "replicas": [N, ...]}]}],       by part; of more than 64
+ *                              parts, number 65 is the fewest of all others
+ *              "peers": [{"address": TEXT, "part": N | null, "state": "connected" | "suspect" |
+ *                         "ejected" | "lost", "latency_ns": N, "sent": N, "failed": N}]},
  *    "slow": [{"unix_ms": N, "method": TEXT, "model": TEXT, "peer": TEXT, "trace": TEXT,
  *              "span": TEXT, "code": "OK", "indices": N, "value_bytes": N,
  *              "ns": {"queue": N, ..., "send": 0, ...}}]}                    longest first

@@ -201,7 +201,7 @@ static void answer_asked(struct eb_web *web, const struct eb_stats *stats)
         next = client->next_waiting;
         if (!*response) {
             struct eb_web_answer answer =
-                eb_web_answer_make(client->path, &web->facts, stats->phase, stats);
+                eb_web_answer_make(client->path, &web->facts, stats->phase, NULL, stats);
             *response = make_response(&answer);
         }
         resume_client(client,
@@ -303,8 +303,9 @@ static enum MHD_Result answer_path(struct web_client *client, const char *path)
     if (eb_web_path_need(client->path) != EB_WEB_NEEDS_NOTHING) {
         return wait_for_stats(client);
     }
-    return queue_answer(client, eb_web_answer_make(client->path, &web->facts,
-                                    eb_stats_collector_phase(web->collector), NULL));
+    return queue_answer(client,
+        eb_web_answer_make(client->path, &web->facts, eb_stats_collector_phase(web->collector),
+            eb_stats_collector_not_ready(web->collector), NULL));
 }
 
 /* Counts the Host headers. Stops at the second. */

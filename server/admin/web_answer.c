@@ -86,14 +86,27 @@ struct eb_web_answer eb_web_answer_no_path(void)
     );
 }
 
-static struct eb_web_answer say_ready(enum eb_stats_phase phase)
+/* Says why the server is not ready. */
+static struct eb_web_answer refuse_ready(const char *not_ready)
 {
-    switch (phase) {
-    case EB_STATS_LOADING: return eb_web_answer_say(503, "loading\n");
-    case EB_STATS_SERVING: break;
-    case EB_STATS_DRAINING: return eb_web_answer_say(503, "draining\n");
+    char *text = NULL;
+    int size = asprintf(&text, "%s\n", not_ready);
+    struct eb_web_answer answer =
+        size < 0 ? (struct eb_web_answer){0} : give(PLAIN, text, (size_t)size);
+    answer.code = 503;
+    return answer;
+}
+
+static struct eb_web_answer say_ready(enum eb_stats_phase phase, const char *not_ready)
+{
+    if (phase == EB_STATS_DRAINING) {
+        return eb_web_answer_say(503, "draining\n");
     }
-    return eb_web_answer_say(200, "ready\n");
+    if (not_ready) {
+        return refuse_ready(not_ready);
+    }
+    return phase == EB_STATS_LOADING ? eb_web_answer_say(503, "loading\n")
+                                     : eb_web_answer_say(200, "ready\n");
 }
 
 static struct eb_web_answer write_version(const struct eb_web_facts *facts)
@@ -124,7 +137,7 @@ static struct eb_web_answer write_status(const struct eb_stats *stats)
 }
 
 struct eb_web_answer eb_web_answer_make(enum eb_web_path path, const struct eb_web_facts *facts,
-    enum eb_stats_phase phase, const struct eb_stats *stats)
+    enum eb_stats_phase phase, const char *not_ready, const struct eb_stats *stats)
 {
     assert(stats || eb_web_path_need(path) == EB_WEB_NEEDS_NOTHING);
     switch (path) {
@@ -135,7 +148,7 @@ struct eb_web_answer eb_web_answer_make(enum eb_web_path path, const struct eb_w
             .size = eb_status_page_bytes};
     case EB_WEB_HEALTHZ: return eb_web_answer_say(200, "ok\n");
     case EB_WEB_METRICS: return write_metrics(facts, stats);
-    case EB_WEB_READYZ: return say_ready(phase);
+    case EB_WEB_READYZ: return say_ready(phase, not_ready);
     case EB_WEB_STATUS: return write_status(stats);
     case EB_WEB_VERSION: return write_version(facts);
     case EB_WEB_PATH_COUNT: break;

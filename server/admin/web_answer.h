@@ -16,7 +16,7 @@ enum eb_web_need {
     X(PAGE, "/", NOTHING)                                                                          \
     X(HEALTHZ, "/healthz", LOOPS) /* 200 as long as the loops answer */                            \
     X(METRICS, "/metrics", COUNTS)                                                                 \
-    X(READYZ, "/readyz", NOTHING) /* 200 when models are served, else 503 with the reason */       \
+    X(READYZ, "/readyz", NOTHING) /* 200 when the server is ready, else 503 with the reason */     \
     X(STATUS, "/status.json", COUNTS)                                                              \
     X(VERSION, "/version", NOTHING)
 
@@ -54,10 +54,10 @@ enum eb_web_need eb_web_path_need(enum eb_web_path path);
  * do not belong to strangers. */
 bool eb_web_answer_suspects_host(const char *host);
 
-/* Returns the answer for a path. `stats` may be NULL if the path needs none, and bare if the path
- * needs only bare stats. */
+/* Returns the answer for a path. `not_ready` is that of the collector. `stats` may be NULL if the
+ * path needs none, and bare if the path needs only bare stats. */
 struct eb_web_answer eb_web_answer_make(enum eb_web_path path, const struct eb_web_facts *facts,
-    enum eb_stats_phase phase, const struct eb_stats *stats);
+    enum eb_stats_phase phase, const char *not_ready, const struct eb_stats *stats);
 /* Returns 404 with the list of paths. */
 struct eb_web_answer eb_web_answer_no_path(void);
 /* Returns an answer with a constant text. */

@@ -60,6 +60,16 @@
         "needed, except the last one of each model; beyond that, the oldest one of the model "     \
         "that "                                                                                    \
         "keeps most is evicted early; 0: no limit")                                                \
+    X(flip_replicas, START, 1, 1, 1024,                                                            \
+        "number of servers that must have each part before a router serves a new version; if "     \
+        "fewer servers of a part are connected, all of them must have it; ignored if another "     \
+        "router already serves the version")                                                       \
+    X(route_slab_bytes, LIVE, 8388608, 4096, 268435456,                                            \
+        "bytes of one answer that a router requests from a part server; the request has at most "  \
+        "half as many; larger ones are divided, except a single bag")                              \
+    X(hedge_percent, START, 5, 0, 100,                                                             \
+        "percentage of a router's requests to part servers that may be sent to a second server "   \
+        "because their answers are late; 0: none")                                                 \
     X(access_log_sample, LIVE, 1000, 1, 1000000000,                                                \
         "with access_log sampled: one in this many of the requests that did not fail is logged")   \
     X(access_log_per_s_max, LIVE, 100, 1, 1000000,                                                 \
@@ -119,6 +129,20 @@
     X(claim_grace_s, LIVE, 60, 0, 86400,                                                           \
         "shortest time, in seconds, for which a version stays in memory after the last router "    \
         "that claimed it has gone, even if versions.keep_s is less")                               \
+    X(pin_ttl_s, LIVE, 600, 0, 86400,                                                              \
+        "time, in seconds, for which a version that a request names by its number stays in "       \
+        "memory; versions.keep_s begins after it; 0: such requests keep nothing in memory")        \
+    X(route_resolve_ms, START, 5000, 1000, 3600000,                                                \
+        "time between two resolutions of the names of part servers, plus or minus a fifth")        \
+    X(route_settle_ms, START, 3000, 0, 600000,                                                     \
+        "longest time for which a router that starts waits for the answers of all part servers "   \
+        "before it decides which version it serves")                                               \
+    X(next_wait_s, START, 1800, 1, 604800,                                                         \
+        "longest time, in seconds, for which a router waits for a version that is not complete "   \
+        "while a higher one exists, and for which versions that requests name may keep another "   \
+        "one from being loaded")                                                                   \
+    X(hedge_delay_min_us, START, 300, 1, 1000000,                                                  \
+        "shortest time after which a router sends a request to a second part server")              \
     X(inline_below_us, LIVE, 15, 0, 1000,                                                          \
         "estimated time below which a request is computed on the event loop that read it; "        \
         "others go to the executor; 0: none")

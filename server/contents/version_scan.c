@@ -30,6 +30,7 @@ struct scanning {
     struct eb_version_scan *scan;
     struct table_choice choice;
     struct eb_version_manifest manifest;
+    bool is_in_parts;
     size_t piece_room;
     struct eb_failure *failure;
 };
@@ -596,7 +597,9 @@ static bool settle_scan(struct scanning *scanning)
         memcpy(scan->pieces + count, unfit, scan->unfit_count * sizeof *unfit);
     }
     free(unfit);
-    note_unmatched_patterns(&scanning->choice, &scan->notes.patterns);
+    if (!scanning->is_in_parts) {
+        note_unmatched_patterns(&scanning->choice, &scan->notes.patterns);
+    }
     return true;
 }
 
@@ -628,15 +631,16 @@ static bool scan_files(
 }
 
 bool eb_version_scan_read(const char *directory, const struct eb_model_config *config,
-    struct eb_version_scan *scan, struct eb_failure *failure)
+    bool is_in_parts, struct eb_version_scan *scan, struct eb_failure *failure)
 {
     *scan = (struct eb_version_scan){0};
     struct eb_directory listing;
     if (!eb_directory_read(directory, &listing, failure)) {
         return false;
     }
-    struct scanning scanning = {.scan = scan, .failure = failure};
-    bool is_good = eb_version_manifest_read(directory, &listing, &scanning.manifest, failure) &&
+    struct scanning scanning = {.scan = scan, .is_in_parts = is_in_parts, .failure = failure};
+    bool is_good = (is_in_parts || eb_version_manifest_read(
+                                       directory, &listing, &scanning.manifest, failure)) &&
                    init_choice(&scanning.choice, config, failure) &&
                    scan_files(&scanning, directory, &listing);
     eb_version_manifest_deinit(&scanning.manifest);

@@ -65,12 +65,14 @@ struct eb_version_scan {
 };
 
 /* Reads the files in `directory` that `config`, which may be NULL, does not leave out. npy and
- * packed files that are left out are not opened. Returns false with *scan empty. *failure names the
+ * packed files that are left out are not opened. If `is_in_parts`, the directory has only some
+ * tables of a version in parts: a manifest in it is passed over, and patterns that match no table
+ * are not noted. Returns false with *scan empty. *failure names the
  * file and the error: a broken header, a list of tensors that the files do not match, a piece of a
  * split safetensors file that no such list names, a manifest that is not valid or that the files do
  * not match (version_manifest.h), or too little memory. */
 bool eb_version_scan_read(const char *directory, const struct eb_model_config *config,
-    struct eb_version_scan *scan, struct eb_failure *failure);
+    bool is_in_parts, struct eb_version_scan *scan, struct eb_failure *failure);
 /* Returns the tensor called `name` that cannot be a table, or NULL if there is none. */
 const struct eb_piece *eb_version_scan_find_unfit(
     const struct eb_version_scan *scan, const char *name);

@@ -25,8 +25,9 @@ bool eb_manifest_text_load(const uint8_t *yaml, size_t yaml_bytes,
     struct eb_failure *failure);
 /* Sets *failure to a lack of memory, which is transient. Always returns false. */
 bool eb_manifest_text_no_memory(struct eb_failure *failure);
-/* Reads a manifest from an open file. Returns a buffer of file->bytes bytes, which the caller
- * frees, or NULL with *failure set if the file is too large or cannot be read. */
+/* Reads a manifest from an open file. Returns a buffer of file->bytes bytes, with room for one
+ * more, which the caller frees, or NULL with *failure set if the file is too large or cannot be
+ * read. */
 uint8_t *eb_manifest_text_read(struct eb_table_file *file, struct eb_failure *failure);
 
 /* Finds the first line that begins with `key`, such as "parts:". Returns the text that follows the

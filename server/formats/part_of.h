@@ -30,15 +30,34 @@ struct eb_part_rule {
     uint64_t salt;  /* of the version; not 0 */
 };
 
+/* Returns number / parts, and number % parts as *rest. Avoids the division of 64 bits, which takes
+ * several times as long as all else that a router does for an index. */
+static inline uint64_t eb_part_divide(uint64_t number, uint32_t parts, uint32_t *rest)
+{
+    if ((parts & (parts - 1)) == 0) {
+        *rest = (uint32_t)number & (parts - 1);
+        return number >> __builtin_ctz(parts);
+    }
+    if (number <= UINT32_MAX) {
+        *rest = (uint32_t)number % parts;
+        return (uint32_t)number / parts;
+    }
+    *rest = (uint32_t)(number % parts);
+    return number / parts;
+}
+
 /* Returns the part of a row number or key. */
 static inline uint32_t eb_part_of(const struct eb_part_rule *rule, int64_t index)
 {
-    uint64_t number = rule->by_key ? eb_mix64((uint64_t)index ^ rule->salt) : (uint64_t)index;
-    return (uint32_t)(number % rule->parts);
+    uint32_t part;
+    (void)eb_part_divide(rule->by_key ? eb_mix64((uint64_t)index ^ rule->salt) : (uint64_t)index,
+        rule->parts, &part);
+    return part;
 }
 
 /* Returns the number of a row within its part; a key stays as it is. */
 static inline int64_t eb_part_index(const struct eb_part_rule *rule, int64_t index)
 {
-    return rule->by_key ? index : (int64_t)((uint64_t)index / rule->parts);
+    uint32_t part;
+    return rule->by_key ? index : (int64_t)eb_part_divide((uint64_t)index, rule->parts, &part);
 }

@@ -23,6 +23,7 @@ struct parts_table_texts {
     char *part;
     char *keyed;
     char *unknown_row;
+    char *unknown_key;
     char *type;
     char *storage;
     char *rows_total;
@@ -47,6 +48,7 @@ static const cyaml_schema_field_t table_fields[] = {
     EB_YAML_TEXT(parts_table_texts, part),
     EB_YAML_TEXT(parts_table_texts, keyed),
     EB_YAML_TEXT(parts_table_texts, unknown_row),
+    EB_YAML_TEXT(parts_table_texts, unknown_key),
     EB_YAML_TEXT(parts_table_texts, type),
     EB_YAML_TEXT(parts_table_texts, storage),
     EB_YAML_TEXT(parts_table_texts, rows_total),
@@ -110,6 +112,12 @@ static bool check_table_rows(const struct eb_parts_table *table, struct eb_failu
         return eb_failure_set(failure,
             "rows_total: '%" PRIu64 "' is too large; expected at most %" PRIi64, table->rows_total,
             INT64_MAX);
+    }
+    if (table->has_unknown_key && !(table->has_unknown_row && table->is_keyed)) {
+        return eb_failure_set(failure,
+            "unknown_key: '%" PRId64 "' is the key of no row; expected it with keyed: true and an "
+            "unknown_row",
+            table->unknown_key);
     }
     return !table->has_unknown_row || table->unknown_row < table->rows_total ||
            eb_failure_set(failure,
@@ -248,6 +256,20 @@ static bool read_field_number(
            refuse_field(reading, field, text, "a number below 2^64");
 }
 
+/* Reads a key, which may be negative. */
+static bool read_field_key(
+    const struct table_reading *reading, const char *field, const char *text, int64_t *key)
+{
+    bool is_negative = text[0] == '-';
+    uint64_t magnitude;
+    if (!eb_manifest_text_number(
+            text + is_negative, (uint64_t)INT64_MAX + is_negative, &magnitude)) {
+        return refuse_field(reading, field, text, "a key; expected -2^63 to 2^63 - 1");
+    }
+    *key = (int64_t)(is_negative ? -magnitude : magnitude);
+    return true;
+}
+
 static bool read_placement(const struct table_reading *reading,
     const struct parts_table_texts *texts, struct eb_parts_table *table)
 {
@@ -308,6 +330,11 @@ static bool read_rows(const struct table_reading *reading, const struct parts_ta
     table->has_unknown_row = texts->unknown_row;
     if (texts->unknown_row &&
         !read_field_number(reading, "unknown_row", texts->unknown_row, &table->unknown_row)) {
+        return false;
+    }
+    table->has_unknown_key = texts->unknown_key;
+    if (texts->unknown_key &&
+        !read_field_key(reading, "unknown_key", texts->unknown_key, &table->unknown_key)) {
         return false;
     }
     return read_field_number(reading, "rows_total", texts->rows_total, &table->rows_total);
@@ -461,14 +488,19 @@ bool eb_parts_manifest_parse(const uint8_t *yaml, size_t yaml_bytes,
     return true;
 }
 
-bool eb_parts_manifest_read(
-    struct eb_table_file *file, struct eb_parts_manifest *manifest, struct eb_failure *failure)
+bool eb_parts_manifest_read(struct eb_table_file *file, struct eb_parts_manifest *manifest,
+    char **yaml, struct eb_failure *failure)
 {
     *manifest = (struct eb_parts_manifest){0};
-    uint8_t *yaml = eb_manifest_text_read(file, failure);
-    bool is_good = yaml && eb_parts_manifest_parse(yaml, file->bytes, manifest, failure);
-    free(yaml);
-    return is_good;
+    *yaml = NULL;
+    uint8_t *bytes = eb_manifest_text_read(file, failure);
+    if (!bytes || !eb_parts_manifest_parse(bytes, file->bytes, manifest, failure)) {
+        free(bytes);
+        return false;
+    }
+    bytes[file->bytes] = '\0'; /* there is room for it */
+    *yaml = (char *)bytes;
+    return true;
 }
 
 /* ---- writing ---- */
@@ -512,6 +544,9 @@ static void write_parts_table(FILE *out, const struct eb_parts_table *table)
     }
     if (table->has_unknown_row) {
         fprintf(out, ", unknown_row: %" PRIu64, table->unknown_row);
+    }
+    if (table->has_unknown_key) {
+        fprintf(out, ", unknown_key: %" PRId64, table->unknown_key);
     }
     fprintf(
         out, ", type: %s, storage: %s", eb_type_name(table->type), eb_storage_name(table->storage));

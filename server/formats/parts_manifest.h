@@ -10,16 +10,18 @@
  *        rows_total: 2000, digests: ["0f1e2d3c4b5a6978"]}
  *     - {name: "t07", placement: whole, part: 5, type: f32, storage: int8, shape: [128],
  *        rows_total: 3000000, digests: ["..."]}
- *     - {name: "t20", placement: rows, keyed: false, unknown_row: 7, type: f32, storage: int8,
- *        shape: [128], rows_total: 40000000, digests: ["...", one for each part]}
+ *     - {name: "t20", placement: rows, keyed: true, unknown_row: 7, unknown_key: -12, type: f32,
+ *        storage: int8, shape: [128], rows_total: 40000000,
+ *        digests: ["...", one for each part]}
  *
  * A file with `tables` is this format; one with `files` is that of manifest.h. The rows of part 3
  * and the tables placed whole in it are in VERSION/part-00003-of-00016/, tables placed everywhere
  * are beside the manifest; each is one packed file TABLE.embag. A digest is the one in the file's
  * header (packed_format.h). `lineage` is a name: versions with the same one may take each other's
- * place for the same caller. Optional: `lineage`, `keyed` (false), `unknown_row` (none), and
- * `shape`, the trailing dims, which is empty for a table of rank 1. `part` is given for `whole`
- * alone. Unknown keys and everything else that yaml_load.h refuses are errors.
+ * place for the same caller. Optional: `lineage`, `keyed` (false), `unknown_row` (none),
+ * `unknown_key`, the key of that row, and `shape`, the trailing dims, which is empty for a table of
+ * rank 1. `part` is given for `whole` alone. Unknown keys and everything else that yaml_load.h
+ * refuses are errors.
  *
  * Thread: any. Memory: the tables are on the heap. */
 #pragma once
@@ -56,6 +58,8 @@ struct eb_parts_table {
     bool is_keyed;
     bool has_unknown_row;
     uint64_t unknown_row; /* number of the row in the whole table; 0 if has_unknown_row is false */
+    bool has_unknown_key; /* only with has_unknown_row, and if keyed */
+    int64_t unknown_key;  /* key of that row */
     enum eb_type type;
     enum eb_storage storage;
     uint32_t shape_count; /* 0 to EB_TENSOR_RANK_MAX - 1 */
@@ -83,10 +87,11 @@ bool eb_parts_manifest_is(const uint8_t *yaml, size_t yaml_bytes);
  * position, such as "tables[2].rows_total" (counted from 0), the value and what is expected. */
 bool eb_parts_manifest_parse(const uint8_t *yaml, size_t yaml_bytes,
     struct eb_parts_manifest *manifest, struct eb_failure *failure);
-/* Reads and parses the manifest in an open file. Returns false with *manifest empty and *failure
- * set, without the path, if that fails. */
-bool eb_parts_manifest_read(
-    struct eb_table_file *file, struct eb_parts_manifest *manifest, struct eb_failure *failure);
+/* Reads and parses the manifest in an open file. *yaml is then its text, which the caller frees.
+ * Returns false with *manifest empty, *yaml NULL and *failure set, without the path, if that fails.
+ */
+bool eb_parts_manifest_read(struct eb_table_file *file, struct eb_parts_manifest *manifest,
+    char **yaml, struct eb_failure *failure);
 /* Returns the text of a manifest, which the caller frees, and its length; ignores
  * manifest->digest. Returns NULL with *failure set if out of memory, if eb_parts_manifest_parse
  * would refuse it, if the tables are not sorted, or if the text is too long. */

@@ -10,23 +10,28 @@
 /* Entries that there is room for at first. */
 #define FIRST_ROOM 16
 
-static int compare_claimed(
-    const struct eb_claimed_version *entry, const char *model, uint64_t version)
+static int compare_claimed(const struct eb_claimed_version *entry, const struct eb_claim *claim)
 {
-    int order = strcmp(entry->model, model);
-    return order != 0 ? order : (entry->version > version) - (entry->version < version);
+    int order = strcmp(entry->model, claim->model);
+    if (order != 0) {
+        return order;
+    }
+    if (entry->version != claim->version) {
+        return entry->version > claim->version ? 1 : -1;
+    }
+    return (entry->digest > claim->digest) - (entry->digest < claim->digest);
 }
 
-/* Returns the position of the version's entry, or the position at which it would be inserted. Sets
+/* Returns the position of the claim's entry, or the position at which it would be inserted. Sets
  * *is_found. */
 static size_t find_place(
-    const struct eb_claims *claims, const char *model, uint64_t version, bool *is_found)
+    const struct eb_claims *claims, const struct eb_claim *claim, bool *is_found)
 {
     size_t first = 0;
     size_t end = claims->count;
     while (first < end) {
         size_t middle = first + (end - first) / 2;
-        int order = compare_claimed(&claims->versions[middle], model, version);
+        int order = compare_claimed(&claims->versions[middle], claim);
         if (order == 0) {
             *is_found = true;
             return middle;
@@ -59,7 +64,7 @@ static bool extend_claims(struct eb_claims *claims)
 static bool add_claim(struct eb_claims *claims, const struct eb_claim *claim)
 {
     bool is_found;
-    size_t place = find_place(claims, claim->model, claim->version, &is_found);
+    size_t place = find_place(claims, claim, &is_found);
     if (!is_found) {
         char *model = extend_claims(claims) ? strdup(claim->model) : NULL;
         if (!model) {
@@ -67,28 +72,25 @@ static bool add_claim(struct eb_claims *claims, const struct eb_claim *claim)
         }
         struct eb_claimed_version *entry = &claims->versions[place];
         memmove(entry + 1, entry, (claims->count - place) * sizeof *entry);
-        *entry = (struct eb_claimed_version){.model = model, .version = claim->version};
+        *entry = (struct eb_claimed_version){
+            .model = model, .version = claim->version, .digest = claim->digest};
         claims->count++;
     }
-    struct eb_claimed_version *entry = &claims->versions[place];
-    bool is_first_served = claim->is_served && entry->served_count == 0;
-    claims->is_changed = claims->is_changed || !is_found || is_first_served;
-    entry->claim_count++;
-    entry->served_count += claim->is_served;
+    struct eb_claim_counts *counts = &claims->versions[place].counts;
+    (*(claim->is_served ? &counts->served : &counts->next))++;
+    claims->is_changed = true;
     return true;
 }
 
 static void remove_claim(struct eb_claims *claims, const struct eb_claim *claim)
 {
     bool is_found;
-    size_t place = find_place(claims, claim->model, claim->version, &is_found);
+    size_t place = find_place(claims, claim, &is_found);
     assert(is_found);
     struct eb_claimed_version *entry = &claims->versions[place];
-    bool is_last_served = claim->is_served && entry->served_count == 1;
-    entry->claim_count--;
-    entry->served_count -= claim->is_served;
-    claims->is_changed = claims->is_changed || entry->claim_count == 0 || is_last_served;
-    if (entry->claim_count == 0) {
+    (*(claim->is_served ? &entry->counts.served : &entry->counts.next))--;
+    claims->is_changed = true;
+    if (entry->counts.served + entry->counts.next == 0) {
         free(entry->model);
         claims->count--;
         memmove(entry, entry + 1, (claims->count - place) * sizeof *entry);
@@ -139,20 +141,56 @@ void eb_claims_remove(struct eb_claims *claims, struct eb_claim_set *set)
     }
 }
 
-const struct eb_claimed_version *eb_claims_find(
-    const struct eb_claims *claims, const char *model, uint64_t version)
+/* Returns whether a claim with the digest `claimed` is for a version with the digest `digest`. */
+static bool is_digest_claimed(uint64_t claimed, uint64_t digest)
 {
+    return claimed == 0 || digest == 0 || claimed == digest;
+}
+
+struct eb_claim_counts eb_claims_count(
+    const struct eb_claims *claims, const char *model, uint64_t version, uint64_t digest)
+{
+    struct eb_claim lowest = {.model = model, .version = version};
+    struct eb_claim_counts counts = {0};
     bool is_found;
-    size_t place = find_place(claims, model, version, &is_found);
-    return is_found ? &claims->versions[place] : NULL;
+    for (size_t i = find_place(claims, &lowest, &is_found); i < claims->count; i++) {
+        const struct eb_claimed_version *entry = &claims->versions[i];
+        if (entry->version != version || strcmp(entry->model, model) != 0) {
+            break;
+        }
+        if (is_digest_claimed(entry->digest, digest)) {
+            counts.served += entry->counts.served;
+            counts.next += entry->counts.next;
+        }
+    }
+    return counts;
+}
+
+struct eb_claim_counts eb_claims_count_model(const struct eb_claims *claims, const char *model)
+{
+    struct eb_claim lowest = {.model = model};
+    struct eb_claim_counts counts = {0};
+    bool is_found;
+    for (size_t i = find_place(claims, &lowest, &is_found); i < claims->count; i++) {
+        const struct eb_claimed_version *entry = &claims->versions[i];
+        if (strcmp(entry->model, model) != 0) {
+            break;
+        }
+        counts.served += entry->counts.served;
+        counts.next += entry->counts.next;
+    }
+    return counts;
 }
 
 /* ---- names ---- */
 
-static bool is_claimed_by(const struct eb_claim_set *set, const char *model, uint64_t version)
+static bool is_claimed_by(
+    const struct eb_claim_set *set, const char *model, uint64_t version, uint64_t digest)
 {
     for (size_t i = 0; i < set->count; i++) {
-        if (set->claims[i].version == version && strcmp(set->claims[i].model, model) == 0) {
+        const struct eb_claim *claim = &set->claims[i];
+        if (claim->version == version && strcmp(claim->model, model) == 0 &&
+            is_digest_claimed(claim->digest, digest)) {
             return true;
         }
     }
@@ -184,13 +222,13 @@ static bool is_named(const char *const *names, size_t count, const char *name)
 }
 
 void eb_claims_name_routers(const struct eb_claims *claims, const char *model, uint64_t version,
-    char out[EB_CLAIMS_ROUTERS_BYTES])
+    uint64_t digest, char out[EB_CLAIMS_ROUTERS_BYTES])
 {
     const char *names[EB_CLAIMS_NAMED_MAX];
     size_t count = 0;
     bool has_others = false;
     for (const struct eb_claim_set *set = claims->sets; set && !has_others; set = set->next) {
-        if (!is_claimed_by(set, model, version) || is_named(names, count, set->router)) {
+        if (!is_claimed_by(set, model, version, digest) || is_named(names, count, set->router)) {
             continue;
         }
         has_others = count == EB_CLAIMS_NAMED_MAX;

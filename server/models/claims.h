@@ -1,8 +1,9 @@
 /* The versions that routers need. A router claims versions with each of its calls of WatchModels; a
  * version is claimed while at least one such call claims it. A claim may name a version that does
- * not exist: it then has an effect as soon as the version does.
- * Thread: the owner's. Memory: one entry for each claimed version is on the heap. Sets belong to
- * their senders, which bound their number. */
+ * not exist: it then has an effect as soon as the version does. A claim with a digest is only for a
+ * version whose manifest has that digest: another repository may have other files under the number.
+ * Thread: the owner's. Memory: one entry for each claimed number and digest is on the heap. Sets
+ * belong to their senders, which bound their number. */
 #pragma once
 
 #include <stdbool.h>
@@ -26,21 +27,26 @@ struct eb_claim_set {
     bool is_added;
 };
 
+/* Numbers of claims. */
+struct eb_claim_counts {
+    size_t served; /* claims whose router answers requests with the version */
+    size_t next;   /* the others */
+};
+
 struct eb_claimed_version {
     char *model;
     uint64_t version;
-    size_t claim_count;  /* claims for it, at least 1 */
-    size_t served_count; /* those whose router answers requests with it */
+    uint64_t digest;               /* as in struct eb_claim */
+    struct eb_claim_counts counts; /* at least one claim */
 };
 
 /* A zeroed struct has no claims. */
 struct eb_claims {
-    bool is_changed; /* a version has become claimed or served, or no longer is; the owner clears
-                        this */
+    bool is_changed;           /* claims were added or removed; the owner clears this */
     struct eb_claim_set *sets; /* the latest first */
     size_t count;
     size_t room;
-    struct eb_claimed_version *versions; /* [count] sorted by model and version */
+    struct eb_claimed_version *versions; /* [count] sorted by model, version and digest */
 };
 
 /* Frees the entries. The sets stay as they are. */
@@ -52,9 +58,19 @@ bool eb_claims_add(struct eb_claims *claims, struct eb_claim_set *set);
 /* Removes the set. Does nothing if it was not added. */
 void eb_claims_remove(struct eb_claims *claims, struct eb_claim_set *set);
 
-/* Returns NULL if the version is not claimed. The result is borrowed until the next change. */
-const struct eb_claimed_version *eb_claims_find(
-    const struct eb_claims *claims, const char *model, uint64_t version);
+/* Counts the claims for the version whose manifest has the digest `digest`. Without a digest (0),
+ * on either side, the number alone decides. */
+struct eb_claim_counts eb_claims_count(
+    const struct eb_claims *claims, const char *model, uint64_t version, uint64_t digest);
+/* Counts the claims for all versions of a model. */
+struct eb_claim_counts eb_claims_count_model(const struct eb_claims *claims, const char *model);
+/* Returns whether there are claims for the version, as eb_claims_count finds them. */
+static inline bool eb_claims_has(
+    const struct eb_claims *claims, const char *model, uint64_t version, uint64_t digest)
+{
+    struct eb_claim_counts counts = eb_claims_count(claims, model, version, digest);
+    return counts.served + counts.next > 0;
+}
 
 /* Bytes of a text that holds the names of EB_CLAIMS_NAMED_MAX routers. */
 #define EB_CLAIMS_ROUTERS_BYTES 256
@@ -63,4 +79,4 @@ const struct eb_claimed_version *eb_claims_find(
 /* Writes the names of the routers that claim the version, such as "router-1, router-2 and others".
  * A long name is cut. */
 void eb_claims_name_routers(const struct eb_claims *claims, const char *model, uint64_t version,
-    char out[EB_CLAIMS_ROUTERS_BYTES]);
+    uint64_t digest, char out[EB_CLAIMS_ROUTERS_BYTES]);

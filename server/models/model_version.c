@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define NS_PER_S UINT64_C(1000000000)
+
 struct eb_model_settings *eb_model_settings_create(void)
 {
     struct eb_model_settings *settings = calloc(1, sizeof *settings);
@@ -104,6 +106,7 @@ struct eb_model_version *eb_model_version_load(const struct eb_version_source *s
     version->model = model;
     version->version = source->version;
     atomic_init(&version->references, 1);
+    atomic_init(&version->named_s, 0);
     version->settings = source->settings ? eb_model_settings_take(source->settings) : NULL;
     uint64_t start_ms = eb_clock_steady_ms();
     if (!load_version_tables(version, source, options, progress, failure)) {
@@ -132,6 +135,14 @@ void eb_model_version_give(struct eb_model_version *version)
         version->on_unused(version);
     } else {
         eb_model_version_free(version);
+    }
+}
+
+void eb_model_version_note_named(struct eb_model_version *version, uint64_t now_ns)
+{
+    unsigned now_s = (unsigned)(now_ns / NS_PER_S + 1);
+    if (atomic_load_explicit(&version->named_s, memory_order_relaxed) != now_s) {
+        atomic_store_explicit(&version->named_s, now_s, memory_order_relaxed);
     }
 }
 

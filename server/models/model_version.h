@@ -24,6 +24,9 @@ struct eb_model_version {
     struct eb_feature_set features;     /* features of the tables, as the settings define them */
     struct eb_model_settings *settings; /* settings when it was loaded; NULL if there were none */
     atomic_uint_fast64_t references;
+    /* Time when a request last named the version by its number, in seconds of the steady clock,
+     * rounded up; 0 if none has. Lookups write to this cache line anyway, for `references`. */
+    atomic_uint named_s;
     /* Called on the thread that gives the last reference back. The owner of this callback must then
      * free the version. If it is NULL, the version is freed at once. */
     void (*on_unused)(struct eb_model_version *version);
@@ -58,6 +61,8 @@ struct eb_model_version *eb_model_version_load(const struct eb_version_source *s
 /* Adds a reference. Another reference must exist during the call. */
 struct eb_model_version *eb_model_version_take(struct eb_model_version *version);
 void eb_model_version_give(struct eb_model_version *version);
+/* Notes that a request names the version by its number. `now_ns` is a time of the steady clock. */
+void eb_model_version_note_named(struct eb_model_version *version, uint64_t now_ns);
 /* Returns the bytes of memory that no other version shares. Freeing this version gives them back.
  */
 uint64_t eb_model_version_own_bytes(const struct eb_model_version *version);

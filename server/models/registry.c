@@ -1,5 +1,6 @@
 #include "server/models/registry.h"
 
+#include "server/formats/parts_manifest.h"
 #include "server/models/version_policy.h"
 
 #include <assert.h>
@@ -13,6 +14,12 @@
  * once. */
 #define PAUSE_FIRST_MS UINT64_C(1000)
 #define PAUSE_MAX_MS UINT64_C(300000)
+
+/* Time after which a model no longer lacks memory if none of its versions that lacked it is to be
+ * loaded. It is longer than a pause, in which a router does not want the version. */
+#define SHORT_END_MS (2 * PAUSE_MAX_MS)
+
+#define MS_PER_S UINT64_C(1000)
 
 /* ---- entries ---- */
 
@@ -29,6 +36,8 @@ void eb_registry_free_versions(struct eb_registry_version *versions, size_t coun
         }
         free(versions[i].name);
         free(versions[i].failure);
+        free(versions[i].manifest.lineage);
+        free(versions[i].former.lineage);
     }
     free(versions);
 }
@@ -102,11 +111,19 @@ bool eb_registry_needs_manifests(const struct eb_registry_model *model)
     return model->settings && model->settings->config.is_manifest_required;
 }
 
-void eb_registry_explain(const struct eb_registry_model *model, struct eb_failure *failure)
+void eb_registry_explain(const struct eb_registry *registry, const struct eb_registry_model *model,
+    struct eb_failure *failure)
 {
     const char *why = model->failure ? model->failure : model->config_failure;
+    const struct eb_part_choice *part = &registry->part;
     if (why) {
         eb_failure_set(failure, "%s", why);
+    } else if (model->count == 0 && part->parts > 0) {
+        char folder[EB_PART_FOLDER_BYTES];
+        eb_part_folder_name(part->part, part->parts, folder);
+        eb_failure_set(failure,
+            "%s: no version in it has a manifest.yaml and a folder %s; 'embag split' writes them",
+            model->path, folder);
     } else if (model->count == 0 && eb_registry_needs_manifests(model)) {
         eb_failure_set(failure,
             "%s: no version in it has a manifest.yaml, which model.yaml requires; "
@@ -120,6 +137,19 @@ void eb_registry_explain(const struct eb_registry_model *model, struct eb_failur
         eb_failure_set(failure, "model '%.64s': no version can be loaded: %s", model->name,
             why ? why : "model.yaml serves another version, which does not exist");
     }
+}
+
+bool eb_registry_check_served(const struct eb_registry *registry, struct eb_failure *failure)
+{
+    for (size_t i = 0; i < registry->count; i++) {
+        if (registry->models[i].served) {
+            return true;
+        }
+    }
+    if (registry->count > 0) {
+        eb_registry_explain(registry, &registry->models[0], failure);
+    }
+    return registry->count == 0;
 }
 
 void eb_registry_tell_failed(
@@ -154,10 +184,46 @@ void eb_registry_unclaim(struct eb_registry *registry, struct eb_claim_set *set)
 
 /* ---- decisions ---- */
 
+uint64_t eb_registry_manifest(
+    const struct eb_registry *registry, const struct eb_registry_version *version)
+{
+    if (registry->part.parts == 0) {
+        return 0;
+    }
+    return version->loaded ? version->loaded->tables.manifest : version->manifest.digest;
+}
+
 static bool is_registry_claimed(const struct eb_registry *registry,
     const struct eb_registry_model *model, const struct eb_registry_version *version)
 {
-    return eb_claims_find(&registry->claims, model->name, version->number);
+    return !registry->is_routed && eb_claims_has(&registry->claims, model->name, version->number,
+                                       eb_registry_manifest(registry, version));
+}
+
+/* Returns whether a version that counts as failed is tried again without a change on disk. */
+static bool is_tried_again(const struct eb_registry_version *version)
+{
+    return version->is_set_aside ||
+           (version->failure && version->failure_kind != EB_REGISTRY_BROKEN);
+}
+
+/* Returns when the version's pin ends or ended; 0 if it has none. */
+static uint64_t find_pin_end_ms(
+    const struct eb_registry *registry, const struct eb_registry_version *version)
+{
+    bool has_pins = registry->limits.pin_ttl_ms > 0 && registry->part.parts == 0;
+    unsigned named_s = has_pins && version->loaded
+                           ? atomic_load_explicit(&version->loaded->named_s, memory_order_relaxed)
+                           : 0;
+    return named_s == 0 ? 0 : named_s * MS_PER_S + registry->limits.pin_ttl_ms;
+}
+
+uint64_t eb_registry_pin_end_ms(struct eb_registry *registry, const char *name, uint64_t number)
+{
+    struct eb_registry_model *model = eb_registry_find(registry, name);
+    const struct eb_registry_version *version =
+        model ? eb_registry_find_version(model, number) : NULL;
+    return version ? find_pin_end_ms(registry, version) : 0;
 }
 
 static struct eb_policy_model view(
@@ -169,20 +235,27 @@ static struct eb_policy_model view(
             .number = version->number,
             .is_on_disk = version->is_on_disk,
             .is_failed = (version->failure && !version->loaded) || version->is_set_aside,
+            .is_retried = is_tried_again(version),
             .is_resident = version->loaded,
             .is_held = version->is_held,
             .is_labelled = eb_registry_has_label(model, version->number),
             .is_claimed = is_registry_claimed(registry, model, version),
-            .grace_end_ms =
-                version->claimed_ms == 0 ? 0 : version->claimed_ms + registry->claim_grace_ms,
+            .wanted_rank = eb_registry_wanted_rank(model, version->number),
+            .grace_end_ms = version->claimed_ms == 0
+                                ? 0
+                                : version->claimed_ms + registry->limits.claim_grace_ms,
             .since_ms = version->since_ms,
+            .pin_end_ms = find_pin_end_ms(registry, version),
         };
     }
     return (struct eb_policy_model){
         .config = &model->settings->config,
+        .is_routed = registry->is_routed,
+        .chosen = model->chosen,
         .commanded = model->commanded,
         .served = model->served ? model->served->version : 0,
-        .kept_max = registry->kept_versions_max,
+        .kept_max = registry->limits.kept_versions_max,
+        .is_part = registry->part.parts > 0,
         .count = model->count,
         .versions = model->view,
     };
@@ -255,9 +328,9 @@ struct eb_registry_model *eb_registry_next(
             continue;
         }
         struct eb_registry_version *candidate = &model->versions[load];
-        bool is_urgent =
-            choice.load != EB_POLICY_NONE &&
-            (choice.load == choice.target || is_registry_claimed(registry, model, candidate));
+        bool is_urgent = choice.load != EB_POLICY_NONE &&
+                         (choice.load == choice.target || model->view[load].is_claimed ||
+                             model->view[load].wanted_rank != 0);
         if (must_load_alone(registry, candidate)) {
             continue;
         }
@@ -285,6 +358,8 @@ void eb_registry_note_loaded(
     assert(version && version->is_loading);
     if (version->loaded) {
         bool is_served = model->served == version->loaded;
+        unsigned named_s = atomic_load_explicit(&version->loaded->named_s, memory_order_relaxed);
+        atomic_store_explicit(&loaded->named_s, named_s, memory_order_relaxed);
         eb_registry_drop(registry, model, version);
         model->served = is_served ? loaded : model->served;
     }
@@ -294,6 +369,7 @@ void eb_registry_note_loaded(
     version->deaths = 0;
     version->loaded = loaded;
     version->since_ms = now_ms;
+    model->short_ms = 0;
     registry->loads.done++;
     registry->is_dirty = true;
 }
@@ -454,6 +530,11 @@ static void evict(struct eb_registry *registry, struct eb_registry_model *model,
     eb_registry_drop(registry, model, version);
 }
 
+static void lower_wake(uint64_t *wake_ms, uint64_t to_ms)
+{
+    *wake_ms = to_ms < *wake_ms ? to_ms : *wake_ms;
+}
+
 /* Drops versions whose keep_s is over, and evicts those above kept_versions_max. */
 static void expire_retries(struct eb_registry *registry, struct eb_registry_model *model,
     uint64_t now_ms, uint64_t *wake_ms)
@@ -465,13 +546,15 @@ static void expire_retries(struct eb_registry *registry, struct eb_registry_mode
         if (!version->loaded) {
             continue;
         }
-        uint64_t end_ms = version->since_ms + model->settings->config.keep_s * UINT64_C(1000);
-        uint64_t grace_ms = version->claimed_ms + registry->claim_grace_ms;
+        uint64_t keep_ms = model->settings->config.keep_s * MS_PER_S;
         switch (eb_version_policy_decide(&seen, i, now_ms)) {
         case EB_POLICY_WANTED:
         case EB_POLICY_SPARE: break;
-        case EB_POLICY_GRACE: *wake_ms = grace_ms < *wake_ms ? grace_ms : *wake_ms; break;
-        case EB_POLICY_KEPT: *wake_ms = end_ms < *wake_ms ? end_ms : *wake_ms; break;
+        case EB_POLICY_PINNED: lower_wake(wake_ms, seen.versions[i].pin_end_ms); break;
+        case EB_POLICY_GRACE: lower_wake(wake_ms, seen.versions[i].grace_end_ms); break;
+        case EB_POLICY_KEPT:
+            lower_wake(wake_ms, eb_version_policy_since_ms(&seen, i) + keep_ms);
+            break;
         case EB_POLICY_EVICTED: evict(registry, model, version, "kept_versions_max"); break;
         case EB_POLICY_DROPPED: eb_registry_drop(registry, model, version); break;
         }
@@ -484,6 +567,7 @@ struct kept {
     uint64_t bytes; /* bytes of those that belong to `model` */
     struct eb_registry_model *model;
     struct eb_registry_version *oldest; /* of `model`, wanted least recently; NULL if none may go */
+    uint64_t oldest_ms;                 /* since when it is not wanted */
 };
 
 /* Finds the kept versions of one model. */
@@ -495,12 +579,14 @@ static struct kept find_model_kept(
     for (size_t i = 0; i < model->count; i++) {
         struct eb_registry_version *version = &model->versions[i];
         if (!version->loaded || eb_version_policy_decide(&seen, i, now_ms) != EB_POLICY_KEPT ||
-            !eb_version_policy_may_evict(&seen, i)) {
+            !eb_version_policy_may_evict(&seen, i, now_ms)) {
             continue;
         }
+        uint64_t since_ms = eb_version_policy_since_ms(&seen, i);
         kept.bytes += eb_model_version_own_bytes(version->loaded);
-        if (!kept.oldest || version->since_ms < kept.oldest->since_ms) {
+        if (!kept.oldest || since_ms < kept.oldest_ms) {
             kept.oldest = version;
+            kept.oldest_ms = since_ms;
         }
     }
     return kept;
@@ -525,11 +611,11 @@ static struct kept find_registry_kept(const struct eb_registry *registry, uint64
  * takes the model whose kept versions have the most bytes, and evicts the oldest of them. */
 static void bound_kept_bytes(struct eb_registry *registry, uint64_t now_ms)
 {
-    if (registry->kept_bytes_max == 0) {
+    if (registry->limits.kept_bytes_max == 0) {
         return;
     }
     struct kept kept = find_registry_kept(registry, now_ms);
-    while (kept.total_bytes > registry->kept_bytes_max) {
+    while (kept.total_bytes > registry->limits.kept_bytes_max) {
         evict(registry, kept.model, kept.oldest, "kept_bytes_max");
         kept = find_registry_kept(registry, now_ms);
     }
@@ -553,6 +639,46 @@ static uint64_t pause_ms(unsigned passing_count)
     return pause_ms + choose_below(pause_ms / 4);
 }
 
+/* Returns whether there would be a reason to load the version if it had not failed. */
+static bool is_retry_due(
+    const struct eb_registry_model *model, const struct eb_policy_model *seen, size_t index)
+{
+    bool is_failed = model->view[index].is_failed;
+    model->view[index].is_failed = false;
+    bool is_due = is_load_due(model, seen, index);
+    model->view[index].is_failed = is_failed;
+    return is_due;
+}
+
+/* Forgets since when the model has lacked memory if no version lacks it, or if none that does is to
+ * be loaded any longer. Lowers *wake_ms to the time when pinned versions give way. */
+static void follow_short(const struct eb_registry *registry, struct eb_registry_model *model,
+    uint64_t now_ms, uint64_t *wake_ms)
+{
+    struct eb_policy_model seen = view(registry, model);
+    bool is_short = false;
+    bool is_awaited = false;
+    for (size_t i = 0; i < model->count; i++) {
+        const struct eb_registry_version *version = &model->versions[i];
+        if (version->is_on_disk && !version->loaded && version->failure_kind == EB_REGISTRY_SHORT) {
+            is_short = true;
+            is_awaited = is_awaited || is_retry_due(model, &seen, i);
+        }
+    }
+    if (!is_short || now_ms >= model->short_end_ms) {
+        model->short_ms = 0;
+    }
+    if (is_awaited) {
+        model->short_end_ms = UINT64_MAX;
+    } else if (model->short_end_ms == UINT64_MAX) {
+        model->short_end_ms = now_ms + SHORT_END_MS;
+    }
+    uint64_t void_ms = model->short_ms + registry->limits.next_wait_ms;
+    if (model->short_ms != 0 && now_ms < void_ms) {
+        lower_wake(wake_ms, void_ms);
+    }
+}
+
 /* Begins the pause of each failed version that may load later. Lowers *wake_ms to the time when
  * the first pause ends. */
 static void pause_failed(struct eb_registry_model *model, uint64_t now_ms, uint64_t *wake_ms)
@@ -565,8 +691,17 @@ static void pause_failed(struct eb_registry_model *model, uint64_t now_ms, uint6
         if (version->retry_ms == 0) {
             version->retry_ms = now_ms + pause_ms(version->passing_count);
         }
-        *wake_ms = version->retry_ms < *wake_ms ? version->retry_ms : *wake_ms;
+        lower_wake(wake_ms, version->retry_ms);
     }
+}
+
+/* Returns whether the load of the version waits because routers may claim another one. */
+static bool is_awaiting_claims(const struct eb_registry *registry,
+    const struct eb_registry_model *model, const struct eb_registry_version *version,
+    uint64_t now_ms)
+{
+    return now_ms < registry->claims_due_ms && !model->is_hurried &&
+           !is_registry_claimed(registry, model, version);
 }
 
 /* Lets the load of a new version wait. Lowers *wake_ms to the end of the wait. */
@@ -577,6 +712,11 @@ static void postpone_load(struct eb_registry *registry, struct eb_registry_model
     struct eb_policy_choice choice = eb_version_policy_choose(&seen);
     const struct eb_registry_version *version =
         choice.load == EB_POLICY_NONE ? NULL : &model->versions[choice.load];
+    if (version && is_awaiting_claims(registry, model, version, now_ms)) {
+        model->is_waiting = true;
+        lower_wake(wake_ms, registry->claims_due_ms);
+        return;
+    }
     if (!version || !version->is_fresh || !model->served) {
         model->wait_ms = 0;
         model->is_waiting = false;
@@ -591,8 +731,8 @@ static void postpone_load(struct eb_registry *registry, struct eb_registry_model
         }
     }
     model->is_waiting = now_ms < model->wait_ms;
-    if (model->is_waiting && model->wait_ms < *wake_ms) {
-        *wake_ms = model->wait_ms;
+    if (model->is_waiting) {
+        lower_wake(wake_ms, model->wait_ms);
     }
 }
 
@@ -676,6 +816,7 @@ void eb_registry_hurry(struct eb_registry_model *model)
     for (size_t i = 0; i < model->count; i++) {
         model->versions[i].is_fresh = false;
     }
+    model->is_hurried = true;
     model->is_waiting = false;
 }
 
@@ -687,6 +828,7 @@ void eb_registry_decide(struct eb_registry *registry, uint64_t now_ms, uint64_t 
         move_labels(registry, &registry->models[i]);
         expire_retries(registry, &registry->models[i], now_ms, wake_ms);
         pause_failed(&registry->models[i], now_ms, wake_ms);
+        follow_short(registry, &registry->models[i], now_ms, wake_ms);
         postpone_load(registry, &registry->models[i], now_ms, wake_ms);
     }
     bound_kept_bytes(registry, now_ms);
@@ -709,20 +851,40 @@ bool eb_registry_is_settled(
            (model->is_waiting || eb_version_policy_choose(&seen).load == EB_POLICY_NONE);
 }
 
-/* Returns the spare version that has been unwanted for the longest time, or NULL if there is
- * none. */
-static struct eb_registry_version *find_spare(
-    struct eb_registry *registry, uint64_t now_ms, struct eb_registry_model **owner)
+/* Returns whether the version may be dropped for a load: it is spare or, if pins are void, would
+ * not stay without its pin. */
+static bool is_droppable(const struct eb_registry_model *model, const struct eb_policy_model *seen,
+    size_t index, bool are_pins_void, uint64_t now_ms)
+{
+    if (!model->versions[index].loaded) {
+        return false;
+    }
+    enum eb_policy_fate fate = eb_version_policy_decide(seen, index, now_ms);
+    if (fate != EB_POLICY_PINNED || !are_pins_void) {
+        return fate == EB_POLICY_SPARE;
+    }
+    uint64_t pin_end_ms = model->view[index].pin_end_ms;
+    model->view[index].pin_end_ms = 0;
+    fate = eb_version_policy_decide(seen, index, now_ms);
+    model->view[index].pin_end_ms = pin_end_ms;
+    return fate != EB_POLICY_GRACE && fate != EB_POLICY_KEPT;
+}
+
+/* Returns the version that may be dropped and has been unwanted for the longest time, or NULL if
+ * there is none. */
+static struct eb_registry_version *find_droppable(struct eb_registry *registry, bool are_pins_void,
+    uint64_t now_ms, struct eb_registry_model **owner)
 {
     struct eb_registry_version *oldest = NULL;
+    uint64_t oldest_ms = UINT64_MAX;
     for (size_t i = 0; i < registry->count; i++) {
         struct eb_registry_model *model = &registry->models[i];
         struct eb_policy_model seen = view(registry, model);
         for (size_t k = 0; k < model->count; k++) {
-            struct eb_registry_version *version = &model->versions[k];
-            if (version->loaded && !(oldest && oldest->since_ms <= version->since_ms) &&
-                eb_version_policy_decide(&seen, k, now_ms) == EB_POLICY_SPARE) {
-                oldest = version;
+            uint64_t since_ms = eb_version_policy_since_ms(&seen, k);
+            if (since_ms < oldest_ms && is_droppable(model, &seen, k, are_pins_void, now_ms)) {
+                oldest = &model->versions[k];
+                oldest_ms = since_ms;
                 *owner = model;
             }
         }
@@ -730,34 +892,42 @@ static struct eb_registry_version *find_spare(
     return oldest;
 }
 
-static uint64_t count_spare_bytes(struct eb_registry *registry, uint64_t now_ms)
+static uint64_t count_droppable_bytes(
+    struct eb_registry *registry, bool are_pins_void, uint64_t now_ms)
 {
     uint64_t bytes = 0;
     for (size_t i = 0; i < registry->count; i++) {
         struct eb_registry_model *model = &registry->models[i];
         struct eb_policy_model seen = view(registry, model);
         for (size_t k = 0; k < model->count; k++) {
-            const struct eb_model_version *loaded = model->versions[k].loaded;
-            if (loaded && eb_version_policy_decide(&seen, k, now_ms) == EB_POLICY_SPARE) {
-                bytes += eb_model_version_own_bytes(loaded);
+            if (is_droppable(model, &seen, k, are_pins_void, now_ms)) {
+                bytes += eb_model_version_own_bytes(model->versions[k].loaded);
             }
         }
     }
     return bytes;
 }
 
-bool eb_registry_make_room(struct eb_registry *registry, uint64_t bytes, uint64_t now_ms)
+bool eb_registry_make_room(
+    struct eb_registry *registry, const char *name, uint64_t bytes, uint64_t now_ms)
 {
+    struct eb_registry_model *model = eb_registry_find(registry, name);
+    if (model->short_ms == 0) {
+        model->short_ms = now_ms;
+        model->short_end_ms = UINT64_MAX;
+    }
+    bool are_pins_void = now_ms - model->short_ms >= registry->limits.next_wait_ms;
     uint64_t dropped_bytes = 0;
-    if (count_spare_bytes(registry, now_ms) < bytes) {
+    if (count_droppable_bytes(registry, are_pins_void, now_ms) < bytes) {
         return false;
     }
     while (dropped_bytes < bytes) {
         struct eb_registry_model *owner;
-        struct eb_registry_version *spare = find_spare(registry, now_ms, &owner);
-        assert(spare);
-        dropped_bytes += eb_model_version_own_bytes(spare->loaded);
-        eb_registry_drop(registry, owner, spare);
+        struct eb_registry_version *version =
+            find_droppable(registry, are_pins_void, now_ms, &owner);
+        assert(version);
+        dropped_bytes += eb_model_version_own_bytes(version->loaded);
+        eb_registry_drop(registry, owner, version);
     }
     return true;
 }

@@ -6,6 +6,7 @@
 
 #include "server/models/claims.h"
 #include "server/models/repository.h"
+#include "server/models/routed.h"
 #include "server/models/snapshot.h"
 
 /* Callbacks for events that should be logged. Members may be NULL. */
@@ -46,14 +47,23 @@ enum eb_registry_failure {
 /* Number of deaths of the process from which on the version that caused them is not loaded. */
 #define EB_REGISTRY_DEATHS_FATAL 2
 
+/* What the manifest of a directory says about its version, as in struct eb_repository_version. */
+struct eb_registry_manifest {
+    uint64_t digest;
+    uint32_t parts;
+    char *lineage; /* NULL if there is none */
+};
+
 struct eb_registry_version {
     uint64_t number; /* 0 if the directory's name is not a version number */
     char *name;      /* name of its directory */
     struct eb_file_stamp stamp;
     struct eb_file_stamp tried_stamp; /* `stamp` at the time when its last load began */
     uint64_t bytes;                   /* as in eb_repository_version */
-    uint64_t manifest;                /* as in eb_repository_version */
-    uint64_t files;                   /* as in eb_repository_version */
+    struct eb_registry_manifest manifest;
+    struct eb_registry_manifest former; /* private: `manifest` before the directory of a version in
+                                           use was replaced; zeroed if it was not */
+    uint64_t files;                     /* as in eb_repository_version */
     uint64_t tried_files; /* `files` at the time when the failed load began; 0 if not known */
     bool is_on_disk;      /* it is on disk and can be loaded by its number */
     bool is_loading;
@@ -84,12 +94,32 @@ struct eb_registry_model {
     bool is_missing_told; /* missing versions that the settings name have been reported */
     uint64_t *labels;     /* version that each label in the settings is on at present */
     uint64_t commanded;   /* version that a command has chosen to serve; 0 if the settings choose */
+    /* On a router, the last choice of its flip, as in struct eb_routed_choice. */
+    uint64_t chosen; /* the version to be served; 0 if there is none */
+    size_t wanted_count;
+    uint64_t wanted[EB_ROUTED_WANTED_MAX];
     struct eb_model_version *served; /* `loaded` of one of the versions; NULL if none is served */
-    bool is_waiting;                 /* private: the next load waits for wait_ms */
-    uint64_t wait_ms; /* private: time when a new version may load; 0 if none waits */
+    bool is_hurried;   /* private: a command has asked for a version, so it waits for no claims */
+    bool is_waiting;   /* private: the next load waits for wait_ms, or for claims */
+    uint64_t wait_ms;  /* private: time when a new version may load; 0 if none waits */
+    uint64_t short_ms; /* private: time since when a version lacks memory to load; 0 if none does */
+    uint64_t short_end_ms; /* private: time when short_ms is forgotten, because no such version is
+                              to be loaded any longer; UINT64_MAX if one is */
     size_t count;
     struct eb_registry_version *versions; /* highest first */
     struct eb_policy_version *view; /* [count] private: the versions as the policy sees them */
+};
+
+/* How long versions stay that are no longer wanted. They may change at any time, and take effect
+ * with the next decision. */
+struct eb_registry_limits {
+    /* Limits on versions that stay only for versions.keep_s; 0 means no limit. */
+    uint64_t kept_versions_max; /* most such versions of one model */
+    uint64_t kept_bytes_max;    /* most bytes of all versions that eb_version_policy_may_evict */
+    uint64_t claim_grace_ms;    /* shortest time for which a version stays after its last claim */
+    uint64_t pin_ttl_ms;        /* time for which a request that names a version pins it; 0: none */
+    uint64_t next_wait_ms;      /* longest time for which pinned versions keep another one from
+                                   being loaded */
 };
 
 /* A zeroed registry is empty. */
@@ -98,15 +128,19 @@ struct eb_registry {
     struct eb_snapshot_loads loads;
     const char *directory; /* path of the repository, which texts of a snapshot do not reveal; may
                               be NULL */
-    /* Limits on versions that stay only for versions.keep_s; 0 means no limit. */
-    uint64_t kept_versions_max; /* most such versions of one model */
-    uint64_t kept_bytes_max;    /* most bytes of all versions that eb_version_policy_may_evict */
+    struct eb_registry_limits limits;
     /* Longest wait, chosen at random, of a new version before it loads, so that servers that share
      * a disk do not all read it at once; 0 means none. A version does not wait if its model serves
      * none, or if a command asks for it. A newer version takes over the wait of the one before. */
     uint64_t jitter_ms;
+    bool is_routed; /* it is a router's, whose flip makes choices (eb_registry_route) */
     struct eb_claims claims;
-    uint64_t claim_grace_ms; /* shortest time for which a version stays after its last claim */
+    /* The part that the server has of each version; none if `parts` is 0. Then claims add to what
+     * is in memory; with a part, they decide it (version_policy.h). */
+    struct eb_part_choice part;
+    /* Time until which a model without claims loads nothing, unless a command asks for a version;
+     * 0: it does not wait. */
+    uint64_t claims_due_ms;
     bool is_dirty; /* a new snapshot would differ from the last one; the owner clears it */
     size_t count;
     struct eb_registry_model *models; /* sorted by name */
@@ -126,6 +160,21 @@ void eb_registry_watch(struct eb_registry *registry, struct eb_repository *seen)
  * decision. */
 bool eb_registry_claim(struct eb_registry *registry, struct eb_claim_set *set);
 void eb_registry_unclaim(struct eb_registry *registry, struct eb_claim_set *set);
+
+/* Takes over what a router's flip has chosen for a model, which has an effect with the next
+ * decision. A choice for an unknown model is ignored: the flip learns of models from
+ * eb_registry_list_routed. A number that the model does not have has an effect as soon as the
+ * version exists. Returns whether the choice differs from the one before. */
+bool eb_registry_route(struct eb_registry *registry, const struct eb_routed_choice *choice);
+/* Returns all models as the flip of a router sees them, sorted by name. The list borrows from the
+ * registry until its next change; the caller frees it with one call of free. Returns NULL if out of
+ * memory. */
+struct eb_routed_model *eb_registry_list_routed(const struct eb_registry *registry, size_t *count);
+/* Returns the position, from 1, of the version among those that the flip wants, or 0 if it does not
+ * want the version. */
+uint32_t eb_registry_wanted_rank(const struct eb_registry_model *model, uint64_t number);
+/* Removes the version from those that the flip wants, until its next choice. */
+void eb_registry_unwant(struct eb_registry_model *model, uint64_t number);
 
 /* Returns the model that most needs a version loaded, with that version in *version, or NULL if
  * none is to be loaded. Versions to serve, here or by routers, come before others, and small ones
@@ -175,16 +224,22 @@ bool eb_registry_readmit_unserved(struct eb_registry *registry);
 /* Lets versions with one death load, each while no other version loads. Others that are set aside
  * count as failed until their files change or a command asks for them. */
 void eb_registry_readmit(struct eb_registry *registry);
-/* Lets the model's new versions load without a wait. */
+/* Lets the model's versions load without a wait. */
 void eb_registry_hurry(struct eb_registry_model *model);
 /* Lets versions whose pause is over be tried again. */
 void eb_registry_forgive(struct eb_registry *registry, uint64_t now_ms);
 /* Lets versions that failed for lack of memory be tried again. */
 void eb_registry_forgive_short(struct eb_registry *registry);
-/* Drops spare versions until they add up to `bytes` bytes. Begins with the one that has been
- * unwanted for longest. If all spare versions together have fewer bytes, drops none and returns
+/* Drops spare versions until they add up to `bytes` bytes, which a version of the model `name`
+ * lacks to load. Begins with the one that has been unwanted for longest. If that model has lacked
+ * memory for next_wait_ms, also drops versions that would be spare but for their pins, the one
+ * named least recently first. If all of them together have fewer bytes, drops none and returns
  * false. */
-bool eb_registry_make_room(struct eb_registry *registry, uint64_t bytes, uint64_t now_ms);
+bool eb_registry_make_room(
+    struct eb_registry *registry, const char *name, uint64_t bytes, uint64_t now_ms);
+/* Returns the time until which a version in memory is pinned (version_policy.h), which may be over.
+ * Returns 0 if no request has named the version, or if it is not in memory. */
+uint64_t eb_registry_pin_end_ms(struct eb_registry *registry, const char *model, uint64_t number);
 
 /* Returns the path of the version's directory, which the caller frees. Returns NULL if out of
  * memory. */
@@ -196,8 +251,12 @@ struct eb_model_version **eb_registry_residents(
     const struct eb_registry_model *model, size_t *count);
 /* Returns whether only directories with a manifest are versions of the model. */
 bool eb_registry_needs_manifests(const struct eb_registry_model *model);
+/* Returns whether any model has a version to serve. If none has, *failure says why the first has
+ * none; without models, the result is true. */
+bool eb_registry_check_served(const struct eb_registry *registry, struct eb_failure *failure);
 /* Sets *failure to the reason why a model has no version to serve. */
-void eb_registry_explain(const struct eb_registry_model *model, struct eb_failure *failure);
+void eb_registry_explain(const struct eb_registry *registry, const struct eb_registry_model *model,
+    struct eb_failure *failure);
 /* Returns the model of that name, or NULL if there is none. */
 struct eb_registry_model *eb_registry_find(struct eb_registry *registry, const char *name);
 /* Returns the version of that number that is on disk, in memory or being loaded, or NULL if there
@@ -206,6 +265,11 @@ struct eb_registry_version *eb_registry_find_version(
     struct eb_registry_model *model, uint64_t number);
 /* Returns whether the version has a label, or gets one when it is in memory. */
 bool eb_registry_has_label(const struct eb_registry_model *model, uint64_t number);
+/* Returns the digest that claims for the version must have: that of the manifest of a version in
+ * parts. Returns 0 if it is not known, or if the server has no part: then claims need only have the
+ * number. */
+uint64_t eb_registry_manifest(
+    const struct eb_registry *registry, const struct eb_registry_version *version);
 /* Returns whether the version is in memory or being loaded. */
 bool eb_registry_is_in_use(const struct eb_registry_version *version);
 /* Drops the version even if its keep_s is not over. */

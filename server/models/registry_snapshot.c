@@ -3,6 +3,8 @@
 
 #include "server/base/name.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,13 +40,15 @@ static bool copy_snapshot_version(const struct eb_registry *registry, const char
     struct eb_snapshot_version *to)
 {
     bool is_failed = state == EB_VERSION_FAILED;
-    const struct eb_claimed_version *claimed =
-        eb_claims_find(&registry->claims, model, from->number);
+    uint64_t manifest = eb_registry_manifest(registry, from);
+    struct eb_claim_counts claims =
+        eb_claims_count(&registry->claims, model, from->number, manifest);
     *to = (struct eb_snapshot_version){.number = from->number,
         .state = state,
         .is_held = from->is_held,
-        .is_claimed = claimed,
-        .is_served_by_router = claimed && claimed->served_count > 0,
+        .is_claimed = claims.served + claims.next > 0,
+        .is_served_by_router = claims.served > 0,
+        .manifest = manifest,
         .loaded = from->loaded ? eb_model_version_take(from->loaded) : NULL,
         .failure = is_failed ? copy_failure(registry, from->failure) : NULL};
     return to->failure || !is_failed;
@@ -85,24 +89,25 @@ static bool copy_snapshot_model(const struct eb_registry *registry,
     *to = (struct eb_snapshot_model){.name = strdup(from->name),
         .served = from->served,
         .commanded = from->commanded,
+        .claims = eb_claims_count_model(&registry->claims, from->name),
         .failure = failure ? copy_failure(registry, failure) : NULL};
     return to->name && (to->failure || !failure) && copy_versions(registry, from, to) &&
            copy_labels(from, to);
 }
 
 /* Returns whether requests can see the model. They cannot if no version in its directory has been
- * tried yet, or if its name cannot appear in an answer. */
-static bool is_snapshot_visible(const struct eb_registry_model *model)
+ * tried yet, or if its name cannot appear in an answer. On a router, a version in parts is enough:
+ * it may be tried by part servers alone. */
+static bool is_snapshot_visible(
+    const struct eb_registry *registry, const struct eb_registry_model *model)
 {
-    if (model->failure || model->config_failure) {
-        return !eb_name_error(model->name, UINT32_MAX);
+    bool is_visible = model->failure || model->config_failure;
+    for (size_t i = 0; i < model->count && !is_visible; i++) {
+        const struct eb_registry_version *version = &model->versions[i];
+        bool is_parted = version->is_on_disk && version->manifest.parts > 0;
+        is_visible = find_state(model, version) != 0 || (registry->is_routed && is_parted);
     }
-    for (size_t i = 0; i < model->count; i++) {
-        if (find_state(model, &model->versions[i]) != 0) {
-            return true;
-        }
-    }
-    return false;
+    return is_visible && !eb_name_error(model->name, UINT32_MAX);
 }
 
 /* Counts the resident versions that are no longer wanted. */
@@ -117,6 +122,84 @@ static void count_kept(const struct eb_registry_model *model, struct eb_snapshot
     }
 }
 
+/* ---- readiness of a part server ---- */
+
+static bool is_any_loaded(const struct eb_snapshot *snapshot)
+{
+    for (size_t i = 0; i < snapshot->count; i++) {
+        for (size_t k = 0; k < snapshot->models[i].version_count; k++) {
+            if (snapshot->models[i].versions[k].loaded) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static bool is_claimed_loaded(
+    const struct eb_snapshot *snapshot, const struct eb_claimed_version *claimed)
+{
+    const struct eb_snapshot_model *model = eb_snapshot_find(snapshot, claimed->model);
+    const struct eb_model_version *loaded =
+        model ? eb_snapshot_find_version(model, claimed->version) : NULL;
+    return loaded && (claimed->digest == 0 || claimed->digest == loaded->tables.manifest);
+}
+
+/* Returns whether the repository has a version of that number for this part. Routers may also serve
+ * versions in another number of parts, which other servers have. */
+static bool is_claimed_here(
+    const struct eb_registry *registry, const struct eb_claimed_version *claimed)
+{
+    for (size_t i = 0; i < registry->count; i++) {
+        const struct eb_registry_model *model = &registry->models[i];
+        for (size_t k = 0; strcmp(model->name, claimed->model) == 0 && k < model->count; k++) {
+            if (model->versions[k].number == claimed->version && model->versions[k].is_on_disk) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Describes a version that routers serve and that is not in memory. Returns NULL if out of memory.
+ */
+static char *describe_absent(const struct eb_claimed_version *claimed)
+{
+    char digest[40] = "";
+    char *text;
+    if (claimed->digest != 0) {
+        snprintf(digest, sizeof digest, " with the digest %016" PRIx64, claimed->digest);
+    }
+    int length = asprintf(&text,
+        "version %" PRIu64 "%s of model \"%s\", which routers serve, is not in memory",
+        claimed->version, digest, claimed->model);
+    return length < 0 ? NULL : text;
+}
+
+/* Sets not_ready. Returns false if out of memory. */
+static bool note_readiness(const struct eb_registry *registry, struct eb_snapshot *snapshot)
+{
+    const struct eb_claims *claims = &registry->claims;
+    if (registry->part.parts == 0) {
+        return true;
+    }
+    if (!is_any_loaded(snapshot)) {
+        snapshot->not_ready = strdup("no version is in memory");
+        return snapshot->not_ready;
+    }
+    for (size_t i = 0; i < claims->count; i++) {
+        const struct eb_claimed_version *claimed = &claims->versions[i];
+        if (claimed->counts.served > 0 && !is_claimed_loaded(snapshot, claimed) &&
+            is_claimed_here(registry, claimed)) {
+            snapshot->not_ready = describe_absent(claimed);
+            return snapshot->not_ready;
+        }
+    }
+    return true;
+}
+
+/* ---- the snapshot ---- */
+
 struct eb_snapshot *eb_registry_snapshot(const struct eb_registry *registry)
 {
     struct eb_snapshot *snapshot = calloc(1, sizeof *snapshot);
@@ -128,12 +211,12 @@ struct eb_snapshot *eb_registry_snapshot(const struct eb_registry *registry)
     bool is_good = snapshot->models;
     for (size_t i = 0; is_good && i < registry->count; i++) {
         count_kept(&registry->models[i], &snapshot->loads);
-        if (is_snapshot_visible(&registry->models[i])) {
+        if (is_snapshot_visible(registry, &registry->models[i])) {
             is_good = copy_snapshot_model(
                 registry, &registry->models[i], &snapshot->models[snapshot->count++]);
         }
     }
-    if (!is_good) {
+    if (!is_good || !note_readiness(registry, snapshot)) {
         eb_snapshot_free(snapshot);
         return NULL;
     }

@@ -64,12 +64,13 @@ static struct eb_registry_version *make_versions(
         versions[i] = (struct eb_registry_version){.number = from->number,
             .stamp = from->stamp,
             .bytes = from->bytes,
-            .manifest = from->manifest,
+            .manifest = {from->manifest, from->parts, from->lineage ? strdup(from->lineage) : NULL},
             .files = from->files,
             .is_on_disk = !from->failure,
             .name = strdup(from->name),
             .failure = from->failure ? strdup(from->failure) : NULL};
-        is_good = versions[i].name && (!from->failure || versions[i].failure);
+        is_good = versions[i].name && (!from->failure || versions[i].failure) &&
+                  (!from->lineage || versions[i].manifest.lineage);
     }
     if (!is_good && versions) {
         eb_registry_free_versions(versions, seen->version_count);
@@ -126,11 +127,24 @@ static bool is_as_tried(
            !(is_known && fresh->files != old->tried_files);
 }
 
+/* Keeps the manifest with which a version in use was or is being loaded, if its directory has
+ * another one now. */
+static void carry_manifest(struct eb_registry_version *to, struct eb_registry_version *from)
+{
+    uint64_t loaded = from->loaded ? from->loaded->tables.manifest : 0;
+    bool is_same = from->manifest.digest == to->manifest.digest;
+    bool is_own = loaded == 0 || loaded == from->manifest.digest;
+    struct eb_registry_manifest *kept = is_own && !is_same ? &from->manifest : &from->former;
+    to->former = *kept;
+    *kept = (struct eb_registry_manifest){0};
+}
+
 /* Moves the state of the old entry to the new one. The reason of a failure is kept until the
  * directory or one of its files changes. */
 static void carry_over(struct eb_registry_version *to, struct eb_registry_version *from)
 {
     if (eb_registry_is_in_use(from)) {
+        carry_manifest(to, from);
         to->is_loading = from->is_loading;
         to->tried_stamp = from->tried_stamp;
         to->is_wanted = from->is_wanted;
@@ -211,7 +225,7 @@ static void tell_changed(const struct eb_registry *registry, const struct eb_reg
 {
     static const struct eb_file_stamp unknown;
     bool is_known = !eb_file_stamp_is_same(&old->stamp, &unknown);
-    bool is_copy = old->manifest != 0 && old->manifest == fresh->manifest;
+    bool is_copy = old->manifest.digest != 0 && old->manifest.digest == fresh->manifest.digest;
     if (registry->events.on_changed && is_known && !is_copy && old->loaded && old->is_on_disk &&
         fresh->is_on_disk && !eb_file_stamp_is_same(&old->stamp, &fresh->stamp)) {
         registry->events.on_changed(registry->events.context, model->name, old->number);
@@ -225,6 +239,7 @@ static uint64_t digest_versions(const struct eb_registry_version *versions, size
     for (size_t i = 0; i < count; i++) {
         digest = digest * UINT64_C(0x100000001b3) + versions[i].number * 2;
         digest += versions[i].failure ? 1 : 0;
+        digest ^= versions[i].manifest.digest;
     }
     return digest;
 }

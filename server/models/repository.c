@@ -3,7 +3,7 @@
 #include "server/base/directory.h"
 #include "server/base/name.h"
 #include "server/formats/file_digest.h"
-#include "server/formats/manifest.h"
+#include "server/formats/manifest_text.h"
 #include "server/formats/parts_manifest.h"
 
 #include <dirent.h>
@@ -18,6 +18,8 @@
 
 /* Directory that mkfs creates in the root of a volume. */
 #define FILESYSTEM_DIRECTORY "lost+found"
+/* How often a model is read whose directory is replaced meanwhile. */
+#define READS_MAX 3
 
 /* The state of a scan. */
 struct scan {
@@ -72,14 +74,18 @@ static uint64_t digest_scan(uint64_t start, const void *bytes, size_t count)
     return value;
 }
 
-/* Continues the digest `start` with the name, size and times of a file of a directory. */
-static uint64_t digest_file(uint64_t start, const char *directory, const char *name)
+/* Continues the digest `start` with the name, size and times of a file of a directory. Returns
+ * `start` for a folder if `is_flat`. */
+static uint64_t digest_file(uint64_t start, const char *directory, const char *name, bool is_flat)
 {
     struct eb_failure failure;
     struct stat status = {0};
     char *file = eb_directory_join(directory, name, &failure);
     int error = file && stat(file, &status) == 0 ? 0 : errno;
     free(file);
+    if (is_flat && S_ISDIR(status.st_mode)) {
+        return start;
+    }
     uint64_t value = digest_scan(start, name, strlen(name) + 1);
     value = digest_scan(value, &error, sizeof error);
     value = digest_scan(value, &status.st_ino, sizeof status.st_ino);
@@ -88,9 +94,9 @@ static uint64_t digest_file(uint64_t start, const char *directory, const char *n
     return digest_scan(value, &status.st_ctim, sizeof status.st_ctim);
 }
 
-/* Continues the digest `start`, which is not 0, with all files of a directory. Returns 0 if that
- * cannot be read. */
-static uint64_t digest_files(uint64_t start, const char *directory)
+/* Continues the digest `start`, which is not 0, with all files of a directory and, unless
+ * `is_flat`, its folders. Returns 0 if it cannot be read. */
+static uint64_t digest_files(uint64_t start, const char *directory, bool is_flat)
 {
     struct eb_directory listing;
     struct eb_failure failure;
@@ -99,23 +105,24 @@ static uint64_t digest_files(uint64_t start, const char *directory)
         return 0;
     }
     for (size_t i = 0; i < listing.count; i++) {
-        value = digest_file(value, directory, listing.entries[i]->d_name);
+        value = digest_file(value, directory, listing.entries[i]->d_name, is_flat);
     }
     eb_directory_deinit(&listing);
     return value == 0 ? 1 : value;
 }
 
-uint64_t eb_repository_stamp_files(const char *path, struct eb_part_choice part)
+uint64_t eb_repository_stamp_files(const char *path, const struct eb_repository_terms *terms)
 {
     static const uint64_t start = UINT64_C(0xcbf29ce484222325);
     char name[EB_PART_FOLDER_BYTES];
     struct eb_failure failure;
-    if (part.parts == 0) {
-        return digest_files(start, path);
+    if (terms->part.parts == 0) {
+        return digest_files(start, path, terms->is_router);
     }
-    eb_part_folder_name(part.part, part.parts, name);
+    eb_part_folder_name(terms->part.part, terms->part.parts, name);
     char *folder = eb_directory_join(path, name, &failure);
-    uint64_t value = folder ? digest_files(digest_file(start, path, EB_MANIFEST_NAME), folder) : 0;
+    uint64_t value =
+        folder ? digest_files(digest_file(start, path, EB_MANIFEST_NAME, false), folder, false) : 0;
     free(folder);
     return value;
 }
@@ -200,7 +207,7 @@ static bool add_version(
         version->stamp = stamp_path(path);
         version->files = 0;
         if (is_watched(scan, model, name)) {
-            version->files = eb_repository_stamp_files(path, scan->terms->part);
+            version->files = eb_repository_stamp_files(path, scan->terms);
         }
         is_good = name_version(model, name, is_seen ? NULL : scan->failure->text) ||
                   fail_memory(scan, path);
@@ -388,24 +395,30 @@ static bool is_version_named(const struct eb_model_settings *settings, uint64_t 
     return is_named;
 }
 
-/* Counts the bytes of a version that is likely to be loaded, and digests its manifest. Takes both
- * from the former scan if that has them and the directory is the same. */
+/* Counts the bytes of a version that is likely to be loaded, and digests its manifest and that of
+ * any version of a part, unless it has been read for a router. Takes both from the former scan if
+ * that has them and the directory is the same. */
 static void read_contents(const struct scan *scan, const struct eb_repository_model *model,
     struct eb_repository_version *version, bool is_likely)
 {
     const struct eb_repository_version *former = find_former(scan, model, version);
     bool is_same = former && eb_file_stamp_is_same(&former->stamp, &version->stamp);
+    bool is_known = scan->terms->is_router; /* the manifest has been read */
     version->bytes = is_same ? former->bytes : 0;
-    version->manifest = is_same ? former->manifest : 0;
+    if (!is_known) {
+        version->manifest = is_same ? former->manifest : 0;
+    }
     bool is_counted = version->bytes == 0 && is_likely;
-    bool had_manifest = former && former->manifest != 0;
+    bool is_of_part = scan->terms->part.parts > 0 && version->manifest == 0;
+    bool had_manifest = former && former->manifest != 0 && !is_known;
     struct eb_failure failure;
-    char *path =
-        is_counted || had_manifest ? eb_directory_join(model->path, version->name, &failure) : NULL;
+    char *path = is_counted || is_of_part || had_manifest
+                     ? eb_directory_join(model->path, version->name, &failure)
+                     : NULL;
     if (path && is_counted) {
         version->bytes = count_version_bytes(scan, path);
     }
-    if (path && (is_counted || !is_same)) {
+    if (path && !is_known && (is_counted || is_of_part || !is_same)) {
         version->manifest = digest_manifest(path);
     }
     free(path);
@@ -450,26 +463,105 @@ static bool has_part(const struct scan *scan, const struct eb_repository_model *
     return has_entry(model, version, name);
 }
 
-/* Drops the versions without a manifest, if the settings or a part require one: they are not
- * complete yet. Drops those that are not in the scan's parts. */
-static void drop_incomplete(const struct scan *scan, struct eb_repository_model *model)
+/* Reads the manifest at `path`, and sets what it says about the version. Forgets the file's stamp
+ * if another attempt may succeed. Returns false if there is no such file, or if it is not the
+ * manifest of a version in parts. */
+static bool read_parted_manifest(const char *path, struct eb_repository_version *version)
 {
-    size_t count = 0;
+    struct eb_failure failure = {.text = ""};
+    struct eb_table_file file;
+    struct eb_parts_manifest manifest = {0};
+    if (!eb_table_file_open(path, &file, &failure)) {
+        version->manifest_stamp = (struct eb_file_stamp){0};
+        return access(path, F_OK) == 0 || errno != ENOENT;
+    }
+    uint8_t *yaml = eb_manifest_text_read(&file, &failure);
+    bool is_parted = !yaml || eb_parts_manifest_is(yaml, file.bytes);
+    if (yaml && is_parted && eb_parts_manifest_parse(yaml, file.bytes, &manifest, &failure)) {
+        version->manifest = manifest.digest;
+        version->parts = manifest.parts;
+        version->lineage = manifest.lineage;
+        manifest.lineage = NULL;
+    } else if (failure.is_transient) {
+        version->manifest_stamp = (struct eb_file_stamp){0};
+    }
+    eb_parts_manifest_deinit(&manifest);
+    free(yaml);
+    eb_table_file_close(&file);
+    return is_parted;
+}
+
+/* Sets what the manifest of a router's version says about it. Takes that from the former scan if it
+ * is the same file. Sets *is_there to whether it is the manifest of a version in parts. Returns
+ * false if out of memory. */
+static bool find_parted(const struct scan *scan, const struct eb_repository_model *model,
+    struct eb_repository_version *version, bool *is_there)
+{
+    static const struct eb_file_stamp nothing;
+    char path[PATH_MAX];
+    int length = snprintf(path, sizeof path, "%s/%s/" EB_MANIFEST_NAME, model->path, version->name);
+    const struct eb_repository_version *former = find_former(scan, model, version);
+    bool is_short = length < (int)sizeof path;
+    const char *lineage = "";
+    *is_there = true;
+    if (is_short) {
+        version->manifest_stamp = stamp_path(path);
+    }
+    if (former && !eb_file_stamp_is_same(&version->manifest_stamp, &nothing) &&
+        eb_file_stamp_is_same(&version->manifest_stamp, &former->manifest_stamp)) {
+        version->manifest = former->manifest;
+        version->parts = former->parts;
+        lineage = former->lineage;
+    } else if (is_short) {
+        *is_there = read_parted_manifest(path, version);
+    }
+    if (!version->lineage) {
+        version->lineage = strdup(lineage);
+    }
+    return version->lineage || fail_memory(scan, path);
+}
+
+/* Sets *is_there to whether the version exists on the scan's terms and those of the settings.
+ * Returns false if out of memory. */
+static bool find_version(const struct scan *scan, const struct eb_repository_model *model,
+    struct eb_repository_version *version, bool *is_there)
+{
     bool is_required = scan->terms->part.parts > 0 ||
                        (model->settings && model->settings->config.is_manifest_required);
-    if (!is_required) {
-        return;
+    if (scan->terms->is_router) {
+        return find_parted(scan, model, version, is_there);
     }
+    *is_there = !is_required ||
+                (has_entry(model, version, EB_MANIFEST_NAME) && has_part(scan, model, version));
+    return true;
+}
+
+static void free_repository_version(const struct eb_repository_version *version)
+{
+    free(version->name);
+    free(version->failure);
+    free(version->lineage);
+}
+
+/* Drops the versions that do not exist: those without a manifest, if the settings, a part or a
+ * router require one, because they are not complete yet; and those that are not in the scan's
+ * parts. Returns false if out of memory. */
+static bool drop_incomplete(const struct scan *scan, struct eb_repository_model *model)
+{
+    size_t count = 0;
+    bool is_good = true;
     for (size_t i = 0; i < model->version_count; i++) {
         struct eb_repository_version *version = &model->versions[i];
-        if (has_entry(model, version, EB_MANIFEST_NAME) && has_part(scan, model, version)) {
+        bool is_there = true;
+        is_good = is_good && find_version(scan, model, version, &is_there);
+        if (is_there) {
             model->versions[count++] = *version;
         } else {
-            free(version->name);
-            free(version->failure);
+            free_repository_version(version);
         }
     }
     model->version_count = count;
+    return is_good;
 }
 
 /* ---- models ---- */
@@ -484,8 +576,7 @@ static bool read_model(const struct scan *scan, bool is_seen, struct eb_reposito
         eb_failure_set(scan->failure, "%s: the model name %s; rename the directory", model->path,
             name_failure);
     } else if (is_seen && read_repository_versions(scan, model)) {
-        bool is_good = read_config(scan, model);
-        drop_incomplete(scan, model);
+        bool is_good = read_config(scan, model) && drop_incomplete(scan, model);
         read_likely_contents(scan, model);
         return is_good;
     }
@@ -493,8 +584,22 @@ static bool read_model(const struct scan *scan, bool is_seen, struct eb_reposito
     return model->failure || fail_memory(scan, model->path);
 }
 
-/* Adds a model for directory/name, unless that is known not to be a directory. */
-static bool add_repository_model(const struct scan *scan, const char *directory, const char *name,
+static void free_repository_model(struct eb_repository_model *model)
+{
+    for (size_t i = 0; i < model->version_count; i++) {
+        free_repository_version(&model->versions[i]);
+    }
+    free(model->versions);
+    eb_model_settings_give(model->settings);
+    free(model->config_failure);
+    free(model->failure);
+    free(model->path);
+    free(model->name);
+}
+
+/* Adds a model for directory/name, unless that is known not to be a directory. Returns false if out
+ * of memory. */
+static bool read_repository_model(const struct scan *scan, const char *directory, const char *name,
     struct eb_repository *repository)
 {
     char *path = eb_directory_join(directory, name, scan->failure);
@@ -508,9 +613,41 @@ static bool add_repository_model(const struct scan *scan, const char *directory,
         return true;
     }
     struct eb_repository_model *model = &repository->models[repository->count++];
-    model->path = path;
-    model->name = strdup(name);
+    *model = (struct eb_repository_model){.path = path, .name = strdup(name)};
     return model->name ? read_model(scan, is_seen, model) : fail_memory(scan, path);
+}
+
+/* Returns whether the model's directory is gone, or is another than when its read began. */
+static bool is_directory_replaced(const struct eb_repository_model *model)
+{
+    struct eb_file_stamp now = stamp_path(model->path);
+    return now.device != model->stamp.device || now.inode != model->stamp.inode;
+}
+
+/* Adds a model, and reads it again if its directory was moved away meanwhile: its versions may then
+ * be those of one directory, and its settings those of another, or of none. */
+static bool add_repository_model(const struct scan *scan, const char *directory, const char *name,
+    struct eb_repository *repository)
+{
+    size_t count = repository->count;
+    struct eb_repository_model *model = &repository->models[count];
+    for (int reads = 1; read_repository_model(scan, directory, name, repository); reads++) {
+        if (repository->count == count || !is_directory_replaced(model)) {
+            return true;
+        }
+        if (reads == READS_MAX) {
+            eb_failure_set(scan->failure,
+                "%s: it was replaced each of the %d times that it was read; until it can be read, "
+                "the model stays as it is",
+                model->path, READS_MAX);
+            free(model->failure);
+            model->failure = strdup(scan->failure->text);
+            return model->failure || fail_memory(scan, model->path);
+        }
+        free_repository_model(model);
+        repository->count = count;
+    }
+    return false;
 }
 
 static bool add_models(const struct scan *scan, const char *directory,
@@ -545,20 +682,6 @@ bool eb_repository_scan(const char *directory, const struct eb_repository_terms 
         eb_repository_deinit(out);
     }
     return is_good;
-}
-
-static void free_repository_model(struct eb_repository_model *model)
-{
-    for (size_t i = 0; i < model->version_count; i++) {
-        free(model->versions[i].name);
-        free(model->versions[i].failure);
-    }
-    free(model->versions);
-    eb_model_settings_give(model->settings);
-    free(model->config_failure);
-    free(model->failure);
-    free(model->path);
-    free(model->name);
 }
 
 void eb_repository_deinit(struct eb_repository *repository)

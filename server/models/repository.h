@@ -29,9 +29,16 @@ struct eb_repository_version {
     /* Bytes of its files if model.yaml or its number makes it likely that it will be loaded; else
      * 0. They are counted once, as long as the directory does not change. */
     uint64_t bytes;
-    /* XXH3-64 of its manifest (formats/manifest.h), read when `bytes` is counted; 0 if it has none.
-     * Two directories with equal manifests hold the same version. */
+    /* XXH3-64 of its manifest (formats/manifest.h), read when `bytes` is counted, and for all
+     * versions of a part, since routers claim versions by it; 0 if it has none. Two directories
+     * with equal manifests hold the same version. For a router, it and the next three members are
+     * read in every scan in which the manifest is another file than before. They are 0 and "" if
+     * the manifest is not valid or cannot be read: its load then reports why. */
     uint64_t manifest;
+    struct eb_file_stamp manifest_stamp;
+    uint32_t parts; /* of a router's version; else 0 */
+    char *lineage;  /* of a router's version, "" if it has none; else NULL, as in a model with a
+                       failure */
     /* The result of eb_repository_stamp_files if is_watched was set in the scan before this one
      * (`former` of eb_repository_scan), else 0. */
     uint64_t files;
@@ -63,13 +70,15 @@ struct eb_repository_terms {
     /* If its `parts` is not 0: a version is a directory with a manifest and with the folder of this
      * part. Others do not exist. */
     struct eb_part_choice part;
+    bool is_router; /* a version is a directory with the manifest of a version in parts, in any
+                       number of them. Others do not exist. part.parts is then 0 */
 };
 
 /* Returns the terms on which versions are loaded with these options. */
 static inline struct eb_repository_terms eb_repository_terms_of(
     const struct eb_table_options *options)
 {
-    return (struct eb_repository_terms){options->name_bytes_max, options->part};
+    return (struct eb_repository_terms){options->name_bytes_max, options->part, options->is_router};
 }
 
 /* Scans the whole repository. Files that have not changed since `former`, which may be NULL, are
@@ -80,10 +89,10 @@ bool eb_repository_scan(const char *directory, const struct eb_repository_terms 
 /* Accepts a zeroed repository. */
 void eb_repository_deinit(struct eb_repository *repository);
 
-/* Returns a digest of the names, sizes and times of the files in a version's directory or, if
- * part.parts is not 0, of its manifest and the files of that part. Returns 0 if they cannot be
- * read. */
-uint64_t eb_repository_stamp_files(const char *path, struct eb_part_choice part);
+/* Returns a digest of the names, sizes and times of the files in a version's directory that are
+ * read on these terms: all or, for a part, the manifest and the files of that part or, for a
+ * router, all that are not in folders. Returns 0 if they cannot be read. */
+uint64_t eb_repository_stamp_files(const char *path, const struct eb_repository_terms *terms);
 
 bool eb_file_stamp_is_same(const struct eb_file_stamp *a, const struct eb_file_stamp *b);
 /* Returns the model of that name, or NULL if there is none. */

@@ -39,6 +39,7 @@ void eb_snapshot_free(struct eb_snapshot *snapshot)
         free_snapshot_model(&snapshot->models[i]);
     }
     free(snapshot->models);
+    free(snapshot->not_ready);
     free(snapshot);
 }
 

@@ -5,6 +5,7 @@
  * version that answers. */
 #pragma once
 
+#include "server/models/claims.h"
 #include "server/models/model_version.h"
 
 /* X(NAME, number, "name"); numbers are those of embag.v1.ModelVersion.State. */
@@ -25,6 +26,7 @@ struct eb_snapshot_version {
     bool is_held;                    /* a command holds it */
     bool is_claimed;                 /* a router claims it */
     bool is_served_by_router;        /* a router that claims it answers requests with it */
+    uint64_t manifest;               /* as eb_registry_manifest returns it */
     struct eb_model_version *loaded; /* set if READY or SERVING, otherwise NULL */
     char *failure;                   /* reason if FAILED, otherwise NULL */
 };
@@ -40,6 +42,7 @@ struct eb_snapshot_model {
     uint64_t commanded; /* version that a command has chosen to serve; 0 if model.yaml chooses */
     char *failure; /* reason why its directory cannot be read or its model.yaml cannot be used; NULL
                       if both can */
+    struct eb_claim_counts claims; /* for all its versions, also for those that are not here */
     size_t version_count;
     struct eb_snapshot_version *versions; /* highest first */
     size_t label_count;
@@ -59,6 +62,9 @@ struct eb_snapshot_loads {
 };
 
 struct eb_snapshot {
+    /* Reason why a part server is not ready: it is if a version is in memory, and all those are
+     * that routers answer requests with. NULL if it is ready, and on other servers. */
+    char *not_ready;
     struct eb_snapshot_loads loads;
     size_t count;
     struct eb_snapshot_model *models; /* sorted by name */

@@ -21,6 +21,43 @@ static bool is_loadable(const struct eb_policy_version *version)
     return version->is_on_disk && !version->is_failed && !version->is_resident;
 }
 
+/* ---- claims on part servers ---- */
+
+/* Returns whether claims decide which versions are loaded: a part server has a claimed version in
+ * memory, or can load one, now or later. */
+static bool is_led_by_claims(const struct eb_policy_model *model)
+{
+    for (size_t i = 0; model->is_part && i < model->count; i++) {
+        const struct eb_policy_version *version = &model->versions[i];
+        bool may_load = version->is_on_disk && (!version->is_failed || version->is_retried);
+        if (version->is_claimed && (version->is_resident || may_load)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Returns whether no version on disk or in memory is newer, apart from those that do not load. */
+static bool is_newest(const struct eb_policy_model *model, size_t index)
+{
+    for (size_t i = 0; i < index; i++) {
+        const struct eb_policy_version *version = &model->versions[i];
+        if (version->number > model->versions[index].number &&
+            (version->is_resident || (version->is_on_disk && !version->is_failed))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Returns whether an unwanted version is spare at once. */
+static bool is_spare_at_once(const struct eb_policy_model *model, size_t index)
+{
+    return model->is_part && model->versions[index].grace_end_ms == 0 && !is_newest(model, index);
+}
+
+/* ---- decisions ---- */
+
 static uint64_t find_fixed(const struct eb_policy_model *model)
 {
     return model->commanded ? model->commanded : model->config->serve;
@@ -28,7 +65,7 @@ static uint64_t find_fixed(const struct eb_policy_model *model)
 
 static size_t find_policy_target(const struct eb_policy_model *model)
 {
-    uint64_t fixed = find_fixed(model);
+    uint64_t fixed = model->is_routed ? model->chosen : find_fixed(model);
     size_t served = find_policy_version(model, model->served);
     if (fixed != 0) {
         size_t found = find_policy_version(model, fixed);
@@ -40,10 +77,15 @@ static size_t find_policy_target(const struct eb_policy_model *model)
             return served;
         }
     }
+    if (model->is_routed) {
+        return served;
+    }
+    bool is_led = is_led_by_claims(model);
     for (size_t i = 0; i < model->count; i++) {
         const struct eb_policy_version *version = &model->versions[i];
         bool is_below = fixed == 0 || version->number < fixed;
-        if (is_below && version->is_on_disk && !version->is_failed) {
+        bool may_serve = is_below && (version->is_claimed || !is_led);
+        if (may_serve && version->is_on_disk && !version->is_failed) {
             return i;
         }
     }
@@ -80,7 +122,8 @@ static size_t find_claimed(const struct eb_policy_model *model)
     return EB_POLICY_NONE;
 }
 
-struct eb_policy_choice eb_version_policy_choose(const struct eb_policy_model *model)
+/* Chooses for a server that is no router, but leaves out versions that are held or have a label. */
+static struct eb_policy_choice choose_unrouted(const struct eb_policy_model *model)
 {
     size_t target = find_policy_target(model);
     size_t claimed = find_claimed(model);
@@ -90,6 +133,30 @@ struct eb_policy_choice eb_version_policy_choose(const struct eb_policy_model *m
         bool is_claimed_lower = claimed != EB_POLICY_NONE && claimed > target;
         choice.load = is_claimed_lower ? claimed : target;
     }
+    return choice;
+}
+
+/* Does the same for a router. */
+static struct eb_policy_choice choose_routed(const struct eb_policy_model *model)
+{
+    size_t target = find_policy_target(model);
+    bool is_here = target != EB_POLICY_NONE && model->versions[target].is_resident;
+    struct eb_policy_choice choice = {target, is_here ? target : EB_POLICY_NONE, EB_POLICY_NONE};
+    uint32_t first = UINT32_MAX;
+    for (size_t i = 0; i < model->count; i++) {
+        const struct eb_policy_version *version = &model->versions[i];
+        if (version->wanted_rank != 0 && version->wanted_rank < first && is_loadable(version)) {
+            first = version->wanted_rank;
+            choice.load = i;
+        }
+    }
+    return choice;
+}
+
+struct eb_policy_choice eb_version_policy_choose(const struct eb_policy_model *model)
+{
+    struct eb_policy_choice choice =
+        model->is_routed ? choose_routed(model) : choose_unrouted(model);
     if (choice.load != EB_POLICY_NONE) {
         return choice;
     }
@@ -103,12 +170,24 @@ struct eb_policy_choice eb_version_policy_choose(const struct eb_policy_model *m
     return choice;
 }
 
+/* Returns whether the load of a version that is better than the served one may go on though it is
+ * not the target. */
+static bool may_go_on(const struct eb_policy_model *model, size_t index)
+{
+    size_t claimed = find_claimed(model);
+    bool is_before_claimed = claimed != EB_POLICY_NONE && claimed < index;
+    return is_better(model, &model->versions[index]) &&
+           (is_before_claimed || !is_led_by_claims(model));
+}
+
 bool eb_version_policy_is_due(const struct eb_policy_model *model, size_t index)
 {
     const struct eb_policy_version *version = &model->versions[index];
+    bool is_to_serve =
+        !model->is_routed && (find_policy_target(model) == index || may_go_on(model, index));
     return is_loadable(version) &&
            (version->is_held || version->is_labelled || version->is_claimed ||
-               find_policy_target(model) == index || is_better(model, version));
+               version->wanted_rank != 0 || is_to_serve);
 }
 
 static bool is_any_on_disk(const struct eb_policy_model *model)
@@ -127,19 +206,33 @@ static bool is_policy_wanted(const struct eb_policy_model *model, size_t index)
     return version->is_claimed ||
            (is_any_on_disk(model) &&
                (version->number == model->served || version->is_held || version->is_labelled ||
-                   find_policy_target(model) == index));
+                   version->wanted_rank != 0 || find_policy_target(model) == index));
 }
 
-/* Returns how many resident versions are no longer wanted, but were wanted more recently than the
- * given one. */
-static size_t count_later(const struct eb_policy_model *model, size_t index)
+uint64_t eb_version_policy_since_ms(const struct eb_policy_model *model, size_t index)
+{
+    const struct eb_policy_version *version = &model->versions[index];
+    bool is_later = version->pin_end_ms > version->since_ms && is_any_on_disk(model);
+    return is_later ? version->pin_end_ms : version->since_ms;
+}
+
+static bool is_pinned(const struct eb_policy_model *model, size_t index, uint64_t now_ms)
+{
+    return now_ms < model->versions[index].pin_end_ms && is_any_on_disk(model);
+}
+
+/* Returns how many resident versions are no longer wanted or pinned, but were so more recently than
+ * the given one. */
+static size_t count_later(const struct eb_policy_model *model, size_t index, uint64_t now_ms)
 {
     size_t count = 0;
+    uint64_t since_ms = eb_version_policy_since_ms(model, index);
     for (size_t i = 0; i < model->count; i++) {
         const struct eb_policy_version *other = &model->versions[i];
-        uint64_t since_ms = model->versions[index].since_ms;
-        bool is_later = other->since_ms > since_ms || (other->since_ms == since_ms && i < index);
-        count += other->is_resident && is_later && !is_policy_wanted(model, i);
+        uint64_t other_ms = eb_version_policy_since_ms(model, i);
+        bool is_later = other_ms > since_ms || (other_ms == since_ms && i < index);
+        count += other->is_resident && is_later && !is_policy_wanted(model, i) &&
+                 !is_pinned(model, i, now_ms);
     }
     return count;
 }
@@ -150,12 +243,12 @@ static bool is_room(const struct eb_policy_model *model, size_t later)
     return later + 1 < model->config->keep;
 }
 
-bool eb_version_policy_may_evict(const struct eb_policy_model *model, size_t index)
+bool eb_version_policy_may_evict(const struct eb_policy_model *model, size_t index, uint64_t now_ms)
 {
     const struct eb_policy_version *version = &model->versions[index];
     bool has_reason = version->number == model->served || version->is_held ||
-                      version->is_labelled || version->is_claimed;
-    size_t later = count_later(model, index);
+                      version->is_labelled || version->is_claimed || version->wanted_rank != 0;
+    size_t later = count_later(model, index, now_ms);
     return !has_reason && later > 0 && !is_room(model, later);
 }
 
@@ -167,13 +260,18 @@ enum eb_policy_fate eb_version_policy_decide(
     if (is_policy_wanted(model, index)) {
         return EB_POLICY_WANTED;
     }
+    if (is_pinned(model, index, now_ms)) {
+        return EB_POLICY_PINNED;
+    }
     if (now_ms < version->grace_end_ms) {
         return EB_POLICY_GRACE;
     }
-    size_t later = count_later(model, index);
-    if (now_ms - version->since_ms < model->config->keep_s * MS_PER_S) {
+    size_t later = count_later(model, index, now_ms);
+    uint64_t keep_end_ms =
+        eb_version_policy_since_ms(model, index) + model->config->keep_s * MS_PER_S;
+    if (now_ms < keep_end_ms && !is_spare_at_once(model, index)) {
         bool may_stay = model->kept_max == 0 || later < model->kept_max ||
-                        !eb_version_policy_may_evict(model, index);
+                        !eb_version_policy_may_evict(model, index, now_ms);
         return may_stay ? EB_POLICY_KEPT : EB_POLICY_EVICTED;
     }
     return is_room(model, later) && version->is_on_disk ? EB_POLICY_SPARE : EB_POLICY_DROPPED;

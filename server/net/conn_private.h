@@ -38,6 +38,7 @@ struct eb_loop {
     uv_prepare_t before_sleep;
     uv_idle_t stay_awake; /* active while a connection has more to write, waits for a slice, or may
                              begin a step of its handshake */
+    bool stays_awake;     /* as eb_loop_stay_awake says */
     uv_timer_t later;     /* active while a call of on_loop_later is due */
     uv_timer_t next_handshake; /* active while handshakes wait and none may begin yet */
     struct eb_hangup_watch hangups;

@@ -95,14 +95,11 @@ static int open_tcp(struct eb_listener *listener, bool probe, struct eb_failure 
 {
     struct eb_address *address = &listener->address;
     if (probe) {
-        /* With SO_REUSEPORT alone, a second server would silently take half of the connections. */
+        /* With SO_REUSEPORT alone, a second server would silently take half of the connections. The
+         * probe does not listen, so that nobody connects to a socket that is about to be closed. */
         int fd = bind_tcp(address, false);
-        if (fd < 0 || listen(fd, 1) != 0) {
-            int rc = fail_listener("bind", failure);
-            if (fd >= 0) {
-                close(fd);
-            }
-            return rc;
+        if (fd < 0) {
+            return fail_listener("bind", failure);
         }
         close(fd);
     }

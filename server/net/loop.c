@@ -303,6 +303,10 @@ static bool has_handshake(struct eb_loop *loop)
 static void on_loop_before_sleep(uv_prepare_t *prepare)
 {
     struct eb_loop *loop = prepare->data;
+    loop->stays_awake = false;
+    if (loop->options->on_loop_before_sleep) {
+        loop->options->on_loop_before_sleep(loop);
+    }
     size_t waiting_count = loop->waiting.count;
     if (has_marked(loop) || waiting_count > 0) {
         wake_now(loop);
@@ -319,7 +323,7 @@ static void on_loop_before_sleep(uv_prepare_t *prepare)
         run_handshake(loop);
     }
     loop->reading_since_ns = 0;
-    if (has_handshake(loop) || has_marked(loop) || loop->waiting.count > 0) {
+    if (has_handshake(loop) || has_marked(loop) || loop->waiting.count > 0 || loop->stays_awake) {
         uv_idle_start(&loop->stay_awake, on_stay_awake);
     } else {
         uv_idle_stop(&loop->stay_awake);
@@ -677,6 +681,16 @@ void eb_loop_call_later(struct eb_loop *loop, uint64_t delay_ms)
     if (!uv_is_active((uv_handle_t *)&loop->later)) {
         uv_timer_start(&loop->later, on_later_timer, delay_ms, 0);
     }
+}
+
+void eb_loop_stay_awake(struct eb_loop *loop)
+{
+    loop->stays_awake = true;
+}
+
+uv_loop_t *eb_loop_uv(struct eb_loop *loop)
+{
+    return &loop->uv;
 }
 
 void eb_loop_hold(struct eb_loop *loop)

@@ -57,6 +57,11 @@ bool eb_loop_is_draining(const struct eb_loop *loop);
 uint64_t eb_loop_now_ms(const struct eb_loop *loop);
 /* Calls on_loop_later in `delay_ms` ms. Does nothing if a call is due already. */
 void eb_loop_call_later(struct eb_loop *loop, uint64_t delay_ms);
+/* Keeps the loop from sleeping before the next on_loop_before_sleep. */
+void eb_loop_stay_awake(struct eb_loop *loop);
+/* Returns the libuv loop, for handles that the loop's owner opens there. They must be closed in
+ * on_loop_close, and their memory kept until eb_loop_destroy has returned. */
+uv_loop_t *eb_loop_uv(struct eb_loop *loop);
 /* Holds the loop: it does not end before eb_loop_release. Used while another thread does work that
  * it will post to the loop's mailbox. */
 void eb_loop_hold(struct eb_loop *loop);

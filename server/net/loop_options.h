@@ -74,6 +74,8 @@ struct eb_loop_options {
     bool (*on_loop_tick)(struct eb_loop *loop);
     /* Called at the time that eb_loop_call_later has set. May be NULL if nobody calls that. */
     void (*on_loop_later)(struct eb_loop *loop);
+    /* Called before each sleep, ahead of the writes. May be NULL. */
+    void (*on_loop_before_sleep)(struct eb_loop *loop);
     void (*on_loop_close)(struct eb_loop *loop); /* after the loop has ended */
     struct eb_loop **loops;                      /* [loop_count] all loops */
     size_t loop_count;

@@ -52,11 +52,12 @@ static void free_comparison(struct eb_comparison *comparison)
 
 /* ---- what is compared ---- */
 
-/* Returns the mapping of a table that was adopted, or NULL if it was not. */
+/* Returns the mapping of a table that was adopted, or NULL if it was not, or if it is remote. */
 static struct eb_table_mapping *find_adopted(
     const struct eb_table_set *set, const struct eb_named_table *table)
 {
-    struct eb_table_mapping *mapping = eb_table_memory_find(&set->memory, table->base);
+    struct eb_table_mapping *mapping =
+        table->is_remote ? NULL : eb_table_memory_find(&set->memory, table->base);
     return mapping && mapping->is_adopted ? mapping : NULL;
 }
 
@@ -322,9 +323,10 @@ void eb_adoption_check_advance(struct eb_adoption_check *check)
         }
         return;
     }
-    /* After a start without the repository, files must be kept until it can be read. */
+    /* After a start without the repository, files must be kept until it can be read. While the
+     * record is held, it must not name a file that is deleted. */
     const struct eb_resident_dir *dir = check->keeper->dir;
-    if (!atomic_load(&dir->is_owner) || atomic_load(&dir->is_kept)) {
+    if (!atomic_load(&dir->is_owner) || atomic_load(&dir->is_kept) || check->keeper->is_held) {
         return;
     }
     for (size_t i = 0; i < registry->count; i++) {

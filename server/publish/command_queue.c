@@ -32,6 +32,7 @@ void eb_command_queue_push(struct eb_command_queue *queue, struct eb_model_comma
     }
     command->next = NULL;
     command->is_begun = false;
+    command->end_ms = 0;
     command->scan = queue->scans_begun + 1;
     *link = command;
 }
@@ -60,6 +61,7 @@ static void drop(struct eb_command_queue *queue, struct eb_registry_model *model
     struct eb_registry_version *version)
 {
     version->is_held = false;
+    eb_registry_unwant(model, version->number);
     eb_registry_drop(queue->registry, model, version);
 }
 
@@ -78,14 +80,15 @@ static void unload(struct eb_command_queue *queue, struct eb_registry_model *mod
 {
     uint64_t number = version->number;
     const struct eb_claims *claims = &queue->registry->claims;
-    if (!version->loaded) {
-        decide_command(verdict, EB_MODEL_NOT_FOUND, "version %" PRIu64 " is not in memory", number);
-    } else if (eb_claims_find(claims, model->name, number)) {
+    uint64_t digest = eb_registry_manifest(queue->registry, version);
+    if (eb_claims_has(claims, model->name, number, digest)) {
         char routers[EB_CLAIMS_ROUTERS_BYTES];
-        eb_claims_name_routers(claims, model->name, number, routers);
+        eb_claims_name_routers(claims, model->name, number, digest, routers);
         decide_command(verdict, EB_MODEL_REFUSED,
             "version %" PRIu64 " is claimed by routers (%s); let them serve another one first",
             number, routers);
+    } else if (!version->loaded) {
+        decide_command(verdict, EB_MODEL_NOT_FOUND, "version %" PRIu64 " is not in memory", number);
     } else if (!is_on_disk(model)) {
         drop(queue, model, version);
     } else if (version->loaded == model->served) {
@@ -94,6 +97,11 @@ static void unload(struct eb_command_queue *queue, struct eb_registry_model *mod
     } else if (eb_registry_has_label(model, number)) {
         decide_command(verdict, EB_MODEL_REFUSED,
             "version %" PRIu64 " has a label; remove the label from model.yaml first", number);
+    } else if (eb_registry_wanted_rank(model, number) != 0 && !version->is_held) {
+        decide_command(verdict, EB_MODEL_REFUSED,
+            "version %" PRIu64
+            " is to be served next, or requests name it; serve another one first",
+            number);
     } else {
         drop(queue, model, version);
     }
@@ -182,6 +190,9 @@ static void want(struct eb_command_queue *queue, struct eb_model_command *comman
     case EB_MODEL_SERVE:
         command->commanded_before = find_commanded_before(queue, command, model);
         model->commanded = command->version;
+        if (queue->registry->is_routed && version) {
+            command->end_ms = queue->now_ms + queue->serve_wait_ms;
+        }
         break;
     }
 }
@@ -271,6 +282,35 @@ static void check_lost(const struct eb_command_queue *queue, const struct eb_mod
     take_command_back(queue, command, version);
 }
 
+/* Returns whether a later command asks to serve the same version. */
+static bool is_asked_again(const struct eb_model_command *command)
+{
+    const struct eb_model_command *other = command->next;
+    while (other &&
+           !(other->is_begun && other->verb == EB_MODEL_SERVE &&
+               other->version == command->version && strcmp(other->model, command->model) == 0)) {
+        other = other->next;
+    }
+    return other;
+}
+
+/* Answers a command to serve a version if a router's flip has not served it in time. */
+static void check_wait(const struct eb_command_queue *queue, const struct eb_model_command *command,
+    struct eb_registry_version *version, struct verdict *verdict)
+{
+    if (queue->now_ms < command->end_ms) {
+        return;
+    }
+    decide_command(verdict, EB_MODEL_FAILED,
+        "version %" PRIu64 " was not complete within %" PRIu64 " s: %s", version->number,
+        queue->serve_wait_ms / 1000,
+        version->loaded ? "at least one of its parts has no server that is ready"
+                        : "its tables placed everywhere have not been loaded yet");
+    if (!is_asked_again(command)) {
+        take_command_back(queue, command, version);
+    }
+}
+
 /* Sets *verdict if a command for one version is over. It is done when the version is in memory and,
  * for SERVE, is served. */
 static void check_version(const struct eb_command_queue *queue,
@@ -292,6 +332,8 @@ static void check_version(const struct eb_command_queue *queue,
             version->failure_kind == EB_REGISTRY_SHORT ? EB_MODEL_SHORT : EB_MODEL_FAILED, "%s",
             version->failure);
         take_command_back(queue, command, version);
+    } else if (command->end_ms != 0 && (version->loaded || version->is_on_disk)) {
+        check_wait(queue, command, version, verdict);
     } else if (!version->loaded && eb_registry_is_settled(queue->registry, model)) {
         check_lost(queue, command, version, verdict);
     }
@@ -312,8 +354,8 @@ static void check_asked_version(const struct eb_command_queue *queue,
         decide_command(
             verdict, EB_MODEL_DONE, "version %" PRIu64 " is served", model->served->version);
     } else if (eb_registry_is_settled(queue->registry, model)) {
-        decide_command(
-            verdict, EB_MODEL_FAILED, "no version of model \"%s\" can be loaded", command->model);
+        decide_command(verdict, EB_MODEL_FAILED, "no version of model \"%s\" %s", command->model,
+            queue->registry->is_routed ? "is complete yet" : "can be loaded");
     }
 }
 
@@ -330,6 +372,17 @@ void eb_command_queue_finish(struct eb_command_queue *queue)
             link = &(*link)->next;
         }
     }
+}
+
+uint64_t eb_command_queue_due_ms(const struct eb_command_queue *queue)
+{
+    uint64_t due_ms = UINT64_MAX;
+    for (const struct eb_model_command *command = queue->first; command; command = command->next) {
+        if (command->end_ms != 0 && command->end_ms < due_ms) {
+            due_ms = command->end_ms;
+        }
+    }
+    return due_ms;
 }
 
 void eb_command_queue_tell(const struct eb_command_queue *queue, const char *model,

@@ -28,8 +28,8 @@ void eb_dead_versions_forget(struct eb_load_markers *markers, struct eb_registry
     }
 }
 
-void eb_dead_versions_suspect(
-    struct eb_load_markers *markers, struct eb_registry *registry, struct eb_part_choice part)
+void eb_dead_versions_suspect(struct eb_load_markers *markers, struct eb_registry *registry,
+    const struct eb_repository_terms *terms)
 {
     for (size_t i = markers ? eb_load_markers_count(markers) : 0; i-- > 0;) {
         struct eb_load_death death = eb_load_markers_death(markers, i);
@@ -39,7 +39,7 @@ void eb_dead_versions_suspect(
             continue;
         }
         char *path = version ? eb_registry_path(model, version) : NULL;
-        if (path && eb_repository_stamp_files(path, part) == death.files) {
+        if (path && eb_repository_stamp_files(path, terms) == death.files) {
             eb_registry_suspect(registry, model, version, death.files, death.count);
         } else {
             eb_load_markers_forget(markers, &death);

@@ -7,9 +7,9 @@
 #include "server/publish/load_marker.h"
 
 /* Sets aside the versions that killed the process and are not in memory. Forgets the deaths of a
- * version if it is gone or if its files, or those of the server's part, have changed since then.
- * `markers` may be NULL. The registry must know what is in the repository. */
-void eb_dead_versions_suspect(
-    struct eb_load_markers *markers, struct eb_registry *registry, struct eb_part_choice part);
+ * version if it is gone or if its files, as far as they are read on these terms, have changed since
+ * then. `markers` may be NULL. The registry must know what is in the repository. */
+void eb_dead_versions_suspect(struct eb_load_markers *markers, struct eb_registry *registry,
+    const struct eb_repository_terms *terms);
 /* Forgets deaths of versions that are gone. `markers` may be NULL. */
 void eb_dead_versions_forget(struct eb_load_markers *markers, struct eb_registry *registry);

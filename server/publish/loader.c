@@ -17,6 +17,57 @@
 /* Most threads of a load at start. Beyond that a disk gains little. */
 #define FIRST_THREADS_MAX 16u
 
+/* ---- threads ---- */
+
+/* Ends the first `count` workers that load. */
+static void stop_workers(struct eb_loader *loader, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        eb_worker_stop(&loader->workers[i]);
+    }
+}
+
+int eb_loader_open(struct eb_loader *loader, uv_loop_t *owner)
+{
+    size_t count = 0;
+    int rc = eb_worker_start(&loader->freer, owner);
+    if (rc < 0) {
+        return rc;
+    }
+    while (count < EB_LOADS_AT_ONCE && rc == 0) {
+        rc = eb_worker_start(&loader->workers[count], owner);
+        count += rc == 0;
+    }
+    if (rc < 0) {
+        stop_workers(loader, count);
+        eb_worker_stop(&loader->freer);
+    }
+    return rc;
+}
+
+void eb_loader_give_way(struct eb_loader *loader)
+{
+    for (size_t i = 0; i < EB_LOADS_AT_ONCE; i++) {
+        eb_worker_give_way(&loader->workers[i]);
+    }
+    eb_worker_give_way(&loader->freer);
+}
+
+bool eb_loader_is_busy(const struct eb_loader *loader)
+{
+    bool is_busy = loader->freer.job_count > 0;
+    for (size_t i = 0; i < EB_LOADS_AT_ONCE; i++) {
+        is_busy = is_busy || loader->workers[i].job_count > 0;
+    }
+    return is_busy;
+}
+
+void eb_loader_close(struct eb_loader *loader)
+{
+    stop_workers(loader, EB_LOADS_AT_ONCE);
+    eb_worker_stop(&loader->freer);
+}
+
 unsigned eb_loader_choose_threads(uint64_t load_threads, bool is_first)
 {
     if (load_threads > 0) {
@@ -65,7 +116,7 @@ static void on_unused_mail(struct eb_mail *mail)
 {
     struct eb_load *load = EB_CONTAINER_OF(mail, struct eb_load, unused);
     load->job = (struct eb_job){.run = run_free, .done = on_free_done};
-    eb_worker_post(load->loader->freer, &load->job);
+    eb_worker_post(&load->loader->freer, &load->job);
 }
 
 /* Runs on any thread. */
@@ -222,7 +273,8 @@ static void run_load(struct eb_job *job)
         .run_short = on_loader_short,
         .context = load};
     eb_read_watch_attach(&load->watch);
-    load->files = eb_repository_stamp_files(load->path, load->tables.part);
+    struct eb_repository_terms terms = eb_repository_terms_of(&load->tables);
+    load->files = eb_repository_stamp_files(load->path, &terms);
     /* Resident files say nothing about the version's files. */
     if (load->loader->markers && !load->served) {
         load->marker =
@@ -304,6 +356,18 @@ static bool take_residents(struct eb_load *load, const struct eb_version_source 
     }
     load->resident_count = source->resident_count;
     return true;
+}
+
+void eb_loader_hurry(struct eb_loader *loader, uint64_t load_threads)
+{
+    atomic_store(&loader->bytes_per_s, 0);
+    loader->threads = eb_loader_choose_threads(load_threads, true);
+}
+
+void eb_loader_limit(struct eb_loader *loader, uint64_t load_threads, uint64_t bytes_per_s)
+{
+    atomic_store(&loader->bytes_per_s, bytes_per_s);
+    loader->threads = eb_loader_choose_threads(load_threads, false);
 }
 
 struct eb_load *eb_loader_start(

@@ -17,8 +17,6 @@
 struct eb_load;
 
 struct eb_loader {
-    struct eb_worker *workers;             /* [EB_LOADS_AT_ONCE], each for one load at a time */
-    struct eb_worker *freer;               /* frees versions; freeing does not wait for a load */
     struct eb_mailbox *mailbox;            /* the owner's */
     const struct eb_table_options *tables; /* copied when a load starts */
     struct eb_load_markers *markers;       /* may be NULL */
@@ -34,6 +32,9 @@ struct eb_loader {
     void (*on_loaded)(struct eb_loader *loader, struct eb_load *load);
     /* Called when the memory of a loaded version has been freed. */
     void (*on_freed)(struct eb_loader *loader, const char *model, uint64_t version);
+    /* Private. */
+    struct eb_worker workers[EB_LOADS_AT_ONCE]; /* each for one load at a time */
+    struct eb_worker freer;                     /* freeing does not wait for a load */
 };
 
 enum eb_load_outcome {
@@ -72,10 +73,24 @@ struct eb_load {
     struct eb_failure failure;
 };
 
+/* Starts the threads. The owner has set the members above the private ones, and has zeroed the
+ * private ones. Returns 0, or a negative libuv code with nothing left behind. */
+int eb_loader_open(struct eb_loader *loader, uv_loop_t *owner);
+/* Lowers the priority of what begins from now on. Called at most once. */
+void eb_loader_give_way(struct eb_loader *loader);
+/* Returns whether a version is being loaded or freed. */
+bool eb_loader_is_busy(const struct eb_loader *loader);
+/* Ends the threads. The loader must not be busy. The owner may free it once the loop has run. */
+void eb_loader_close(struct eb_loader *loader);
 /* Returns the number of threads of each load. It is the setting load_threads unless that is 0. Then
  * it depends on is_first: while nobody is served yet, the threads may use all CPUs, and there are
  * more threads than CPUs because they wait for the disk. Later, most CPUs are left to lookups. */
 unsigned eb_loader_choose_threads(uint64_t load_threads, bool is_first);
+/* Makes loads as fast as possible, for a start: nobody is served yet. Those under way have no limit
+ * on bytes_per_s any more, those that start later have more threads too. */
+void eb_loader_hurry(struct eb_loader *loader, uint64_t load_threads);
+/* Makes loads leave most of the machine to lookups, in the same way. */
+void eb_loader_limit(struct eb_loader *loader, uint64_t load_threads, uint64_t bytes_per_s);
 /* Starts a load on worker number `slot`, which must have no other load under way, and takes
  * references to the residents; on_loaded follows. source->served must stay valid until then.
  * Returns NULL if out of memory. */

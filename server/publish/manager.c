@@ -29,7 +29,8 @@
  * is over, or when a scan is done.
  *
  * After each event advance_manager lets the registry decide, begins the next loads, publishes the
- * changes and answers the commands that are done. */
+ * changes and answers the commands that are done. On a router, it tells the flip what there is
+ * before it publishes, and lets the registry decide again if the flip chooses anew. */
 #include "server/publish/manager.h"
 
 #include "proto/list.h"
@@ -37,18 +38,17 @@
 #include "server/base/log.h"
 #include "server/publish/adoption_check.h"
 #include "server/publish/dead_versions.h"
+#include "server/publish/flip_link.h"
 #include "server/publish/last_versions.h"
-#include "server/publish/loader.h"
 #include "server/publish/model_log.h"
 #include "server/publish/page_rounds.h"
+#include "server/publish/part_start.h"
 #include "server/publish/record_start.h"
-#include "server/publish/resident_keeper.h"
 #include "server/publish/scanner.h"
 #include "server/tables/memory_claims.h"
 
 #include <assert.h>
 #include <inttypes.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,16 +82,16 @@ struct eb_manager {
     struct eb_manager_times times;
     struct eb_publisher publisher;
     struct eb_command_queue commands;
+    struct eb_flip_link flip;
     uv_loop_t *uv;
     struct eb_mailbox mailbox;
-    struct eb_worker workers[EB_LOADS_AT_ONCE];
-    struct eb_worker freer;
     struct eb_memory_claims claims;
     struct eb_loader loader;
     struct eb_resident_keeper keeper;
     struct eb_adoption_check adoption;
     struct eb_page_rounds rounds;
     struct eb_record_start record_start;
+    struct eb_part_start part_start;
     uv_timer_t wake;     /* ends when eb_registry_decide is due again */
     uv_timer_t progress; /* runs while the progress of loads is reported */
     struct slot slots[EB_LOADS_AT_ONCE];
@@ -162,6 +162,12 @@ static void advance_manager(struct eb_manager *manager);
 static void close_if_idle(struct eb_manager *manager);
 static void take_load(struct eb_manager *manager, struct slot *slot);
 
+static void begin_commands(struct eb_manager *manager)
+{
+    manager->commands.now_ms = manager_now_ms();
+    eb_command_queue_begin(&manager->commands);
+}
+
 static void on_scan_begun(void *context)
 {
     struct eb_manager *manager = context;
@@ -183,7 +189,7 @@ static void end_record_start(struct eb_manager *manager)
 {
     if (eb_record_start_end(&manager->record_start)) {
         eb_dead_versions_suspect(
-            manager->options.markers, &manager->registry, manager->options.tables.part);
+            manager->options.markers, &manager->registry, &manager->scanner.terms);
         eb_registry_readmit(&manager->registry);
         eb_resident_keeper_release(&manager->keeper, manager->publisher.current);
         eb_scanner_set(&manager->scanner, manager->scanner.is_watching, find_poll_ms(manager));
@@ -213,7 +219,7 @@ static void on_manager_scanned(void *context, bool is_good)
     if (manager->options.on_scanned) {
         manager->options.on_scanned(manager->options.context, manager->scanner.told_failure);
     }
-    eb_command_queue_begin(&manager->commands);
+    begin_commands(manager);
     for (size_t i = 0; i < EB_LOADS_AT_ONCE; i++) {
         struct slot *slot = &manager->slots[i];
         if (slot->state == LOADED && manager->commands.scans_done >= slot->scan) {
@@ -267,8 +273,8 @@ static void make_manager_room(struct eb_manager *manager, const struct eb_load *
     struct eb_failure failure;
     bool is_coming =
         count_loads(manager) > 0 || manager->state == STOPPING || manager->retired_count > 0 ||
-        (manager->state == RUNNING &&
-            eb_registry_make_room(&manager->registry, load->missing_bytes, manager_now_ms()));
+        (manager->state == RUNNING && eb_registry_make_room(&manager->registry, load->model,
+                                          load->missing_bytes, manager_now_ms()));
     manager->is_short = is_coming;
     eb_failure_set(&failure,
         "%s: its tables need %" PRIu64 " bytes more memory than is available; free some, raise "
@@ -391,6 +397,11 @@ static void on_manager_wake(uv_timer_t *timer)
     advance_manager(manager);
 }
 
+static void lower_ms(uint64_t *wake_ms, uint64_t to_ms)
+{
+    *wake_ms = to_ms < *wake_ms ? to_ms : *wake_ms;
+}
+
 static void arm_wake(struct eb_manager *manager, uint64_t wake_ms)
 {
     uint64_t now = manager_now_ms();
@@ -488,6 +499,40 @@ static void watch_progress(struct eb_manager *manager)
     }
 }
 
+/* Lets the registry decide, and begins loads. On a router, does so until the flip agrees. */
+static void decide_manager(struct eb_manager *manager, uint64_t *wake_ms)
+{
+    do {
+        eb_registry_decide(&manager->registry, manager_now_ms(), wake_ms);
+        check_manager_loads(manager);
+        start_manager_loads(manager);
+    } while (eb_flip_link_tell(&manager->flip));
+    if (manager->flip.is_pending) {
+        lower_ms(wake_ms, manager_now_ms() + RETRY_MS);
+    }
+}
+
+/* Makes loads leave most of the machine to lookups. */
+static void limit_loads(struct eb_manager *manager)
+{
+    eb_loader_limit(
+        &manager->loader, manager->options.load_threads, manager->options.load_bytes_per_s);
+}
+
+/* Takes the next step of a part server's start. Returns whether more versions may be loaded. */
+static bool advance_part_start(struct eb_manager *manager, uint64_t *wake_ms)
+{
+    struct eb_part_start *start = &manager->part_start;
+    bool was_active = start->is_active;
+    bool may_end = count_loads(manager) == 0 && !manager->is_short && !manager->registry.is_dirty;
+    bool may_load = eb_part_start_advance(start, may_end, manager_now_ms(), wake_ms);
+    bool is_ready = !manager->publisher.current->not_ready;
+    if (was_active && (is_ready || !start->is_active)) {
+        limit_loads(manager);
+    }
+    return may_load;
+}
+
 static void advance_manager(struct eb_manager *manager)
 {
     uint64_t wake_ms;
@@ -497,9 +542,10 @@ static void advance_manager(struct eb_manager *manager)
     if (manager->state != RUNNING) {
         return;
     }
-    eb_registry_decide(&manager->registry, manager_now_ms(), &wake_ms);
-    check_manager_loads(manager);
-    start_manager_loads(manager);
+    decide_manager(manager, &wake_ms);
+    while (advance_part_start(manager, &wake_ms)) {
+        start_manager_loads(manager);
+    }
     if (count_loads(manager) > 0) {
         watch_progress(manager);
     }
@@ -508,17 +554,18 @@ static void advance_manager(struct eb_manager *manager)
     }
     /* Answer commands only when all readers have the new state. */
     if (!manager->registry.is_dirty && manager->publisher.delivery_count == 0) {
+        manager->commands.now_ms = manager_now_ms();
         eb_command_queue_finish(&manager->commands);
         if (manager->registry.is_dirty) {
             publish_snapshot(manager, &wake_ms);
         }
+        lower_ms(&wake_ms, eb_command_queue_due_ms(&manager->commands));
     }
     eb_adoption_check_advance(&manager->adoption);
     eb_page_rounds_advance(&manager->rounds);
     arm_wake(manager, wake_ms);
 }
 
-/* Many routers claim the same version. Only the first and the last claim change anything. */
 static void advance_if_dirty(struct eb_manager *manager)
 {
     if (manager->registry.is_dirty) {
@@ -545,48 +592,28 @@ static void on_owned(void *context)
 
 /* ---- the initial versions ---- */
 
-/* Returns whether any model has a version to serve. Logs each model that has none. */
-static bool check_served(const struct eb_registry *registry, struct eb_failure *failure)
-{
-    bool is_any_served = false;
-    for (size_t i = 0; i < registry->count; i++) {
-        is_any_served = is_any_served || registry->models[i].served;
-    }
-    for (size_t i = 0; i < registry->count; i++) {
-        const struct eb_registry_model *model = &registry->models[i];
-        if (model->served) {
-            continue;
-        }
-        eb_registry_explain(model, failure);
-        if (!is_any_served) {
-            return false;
-        }
-        eb_model_log_unserved(model->name, failure->text);
-    }
-    return true;
-}
-
 static void on_first_progress(
     struct eb_loader *loader, const char *path, uint64_t done_bytes, uint64_t total_bytes)
 {
     tell_loading(EB_CONTAINER_OF(loader, struct eb_manager, loader), path, done_bytes, total_bytes);
 }
 
-/* Makes loads leave most of the machine to lookups. */
-static void limit_loads(struct eb_manager *manager)
+/* Returns whether more versions may have to be loaded at first: because a router's flip has chosen
+ * anew or, on other servers, because a model serves none. */
+static bool has_more_first(struct eb_manager *manager)
 {
-    atomic_store(&manager->loader.bytes_per_s, manager->options.load_bytes_per_s);
-    manager->loader.threads = eb_loader_choose_threads(manager->options.load_threads, false);
+    return manager->options.is_router ? eb_flip_link_await(&manager->flip, manager->uv)
+                                      : eb_registry_readmit_unserved(&manager->registry);
 }
 
 /* Loads the versions on disk as fast as possible. Decides what is served when all are loaded. */
 static void load_first(struct eb_manager *manager)
 {
     uint64_t wake_ms;
-    atomic_store(&manager->loader.bytes_per_s, 0);
-    manager->loader.threads = eb_loader_choose_threads(manager->options.load_threads, true);
+    eb_loader_hurry(&manager->loader, manager->options.load_threads);
     manager->loader.on_progress = on_first_progress;
     watch_progress(manager);
+    (void)eb_flip_link_tell(&manager->flip);
     do {
         start_manager_loads(manager);
         while (count_loads(manager) > 0) {
@@ -594,7 +621,7 @@ static void load_first(struct eb_manager *manager)
             start_manager_loads(manager);
         }
         eb_registry_decide(&manager->registry, manager_now_ms(), &wake_ms);
-    } while (eb_registry_readmit_unserved(&manager->registry));
+    } while (has_more_first(manager));
     limit_loads(manager);
     manager->loader.on_progress = NULL;
     uv_timer_stop(&manager->progress);
@@ -602,45 +629,33 @@ static void load_first(struct eb_manager *manager)
     eb_registry_readmit(&manager->registry);
 }
 
-/* Scans the repository or, if that fails, reads what was served from it last. */
-static bool scan_first(struct eb_manager *manager, struct eb_failure *failure)
-{
-    const struct eb_manager_options *options = &manager->options;
-    struct eb_resident_dir *dir = options->tables.resident.dir;
-    struct eb_repository *seen = &manager->scanner.seen;
-    struct eb_repository_terms terms = eb_repository_terms_of(&options->tables);
-    if (eb_repository_scan(options->directory, &terms, NULL, seen, failure)) {
-        if (dir && dir->start_count >= EB_RESIDENT_STARTS_EMPTIED) {
-            (void)eb_resident_dir_sweep(dir, NULL, NULL);
-        }
-        return true;
-    }
-    /* Versions in parts are not recorded. */
-    return dir && terms.part.parts == 0 &&
-           eb_record_start_open(&manager->record_start, dir, options->directory,
-               terms.name_bytes_max, seen, failure->text);
-}
-
 bool eb_manager_load(struct eb_manager *manager, struct eb_failure *failure)
 {
     const struct eb_manager_options *options = &manager->options;
     struct eb_repository *seen = &manager->scanner.seen;
     uint64_t begun_ns = eb_clock_steady_ns();
-    if (!scan_first(manager, failure)) {
+    if (!eb_record_start_scan(
+            &manager->record_start, options->directory, &options->tables, seen, failure)) {
         return false;
     }
     if (!eb_registry_update(&manager->registry, seen)) {
         return eb_failure_set(failure, "%s: out of memory", options->directory);
     }
     if (!manager->record_start.is_active) {
-        eb_dead_versions_suspect(options->markers, &manager->registry, options->tables.part);
+        struct eb_repository_terms terms = eb_repository_terms_of(&options->tables);
+        eb_dead_versions_suspect(options->markers, &manager->registry, &terms);
     }
     uint64_t scanned_ns = eb_clock_steady_ns();
-    load_first(manager);
     manager->times.scan_ns = scanned_ns - begun_ns;
-    manager->times.load_ns = eb_clock_steady_ns() - scanned_ns;
-    if (!check_served(&manager->registry, failure)) {
-        return false;
+    if (options->claim_wait_ms == 0) {
+        load_first(manager);
+        manager->times.load_ns = eb_clock_steady_ns() - scanned_ns;
+    }
+    if (options->claim_wait_ms == 0 && !options->is_router) {
+        if (!eb_registry_check_served(&manager->registry, failure)) {
+            return false;
+        }
+        eb_model_log_unserved(&manager->registry);
     }
     manager->first = eb_registry_snapshot(&manager->registry);
     manager->registry.is_dirty = false;
@@ -649,7 +664,9 @@ bool eb_manager_load(struct eb_manager *manager, struct eb_failure *failure)
 
 struct eb_manager_times eb_manager_load_times(const struct eb_manager *manager)
 {
-    return manager->times;
+    struct eb_manager_times times = manager->times;
+    times.load_ns += eb_part_start_ns(&manager->part_start);
+    return times;
 }
 
 bool eb_manager_is_recorded(const struct eb_manager *manager)
@@ -684,7 +701,7 @@ void eb_manager_ask(struct eb_manager *manager, struct eb_model_command *command
     if (eb_command_queue_needs_disk(&manager->commands, command)) {
         eb_scanner_scan(&manager->scanner);
     }
-    eb_command_queue_begin(&manager->commands);
+    begin_commands(manager);
     advance_manager(manager);
 }
 
@@ -706,18 +723,34 @@ void eb_manager_unclaim(struct eb_manager *manager, struct eb_claim_set *set)
     advance_if_dirty(manager);
 }
 
+/* ---- choices of a router's flip ---- */
+
+void eb_manager_route(struct eb_manager *manager, const struct eb_routed_choice *choice)
+{
+    if (eb_flip_link_take(&manager->flip, choice)) {
+        advance_manager(manager);
+    }
+}
+
+uint64_t eb_manager_pin_end_ms(struct eb_manager *manager, const char *model, uint64_t number)
+{
+    return eb_registry_pin_end_ms(&manager->registry, model, number);
+}
+
 /* ---- life ---- */
 
 static void take_registry_limits(struct eb_manager *manager)
 {
-    manager->registry.kept_versions_max = manager->options.kept_versions_max;
-    manager->registry.kept_bytes_max = manager->options.kept_bytes_max;
-    manager->registry.claim_grace_ms = manager->options.claim_grace_ms;
+    uint64_t serve_wait_ms = manager->options.serve_wait_ms;
+    manager->commands.serve_wait_ms = serve_wait_ms ? serve_wait_ms : EB_MANAGER_SERVE_WAIT_MS;
+    manager->registry.limits = manager->options.limits;
 }
 
 static void init_registry(struct eb_manager *manager)
 {
     manager->registry.directory = manager->options.directory;
+    manager->registry.is_routed = manager->options.is_router;
+    manager->registry.part = manager->options.tables.part;
     take_registry_limits(manager);
     manager->registry.events = (struct eb_registry_events){
         .on_failed = eb_model_log_failed,
@@ -733,6 +766,13 @@ static void init_registry(struct eb_manager *manager)
         .context = manager,
     };
     manager->commands.registry = &manager->registry;
+    manager->flip.registry = &manager->registry;
+    if (manager->options.is_router) {
+        assert(manager->options.on_models);
+        manager->flip.on_models = manager->options.on_models;
+        manager->flip.is_settled = manager->options.is_settled;
+        manager->flip.context = manager->options.context;
+    }
 }
 
 static void init_members(struct eb_manager *manager)
@@ -742,21 +782,13 @@ static void init_members(struct eb_manager *manager)
     uv_timer_init(manager->uv, &manager->progress);
     manager->wake.data = manager;
     manager->progress.data = manager;
-    manager->loader = (struct eb_loader){
-        .workers = manager->workers,
-        .freer = &manager->freer,
-        .mailbox = &manager->mailbox,
-        .tables = &options->tables,
-        .markers = options->markers,
-        .on_loaded = on_loaded,
-        .on_freed = on_freed,
-    };
     manager->publisher = (struct eb_publisher){
         .mailbox = &manager->mailbox,
         .on_settled = on_settled,
         .context = manager,
     };
-    manager->keeper = (struct eb_resident_keeper){.on_owned = on_owned, .context = manager};
+    manager->keeper = (struct eb_resident_keeper){
+        .on_owned = on_owned, .context = manager, .publisher = &manager->publisher};
     manager->adoption = (struct eb_adoption_check){
         .registry = &manager->registry,
         .loader = &manager->loader,
@@ -768,6 +800,11 @@ static void init_members(struct eb_manager *manager)
     };
     manager->rounds = (struct eb_page_rounds){
         .registry = &manager->registry, .on_round = on_settled, .context = manager};
+    manager->part_start = (struct eb_part_start){
+        .registry = &manager->registry,
+        .loader = &manager->loader,
+        .keeper = &manager->keeper,
+    };
     manager->scanner = (struct eb_scanner){
         .directory = options->directory,
         .terms = eb_repository_terms_of(&options->tables),
@@ -778,44 +815,24 @@ static void init_members(struct eb_manager *manager)
     };
 }
 
-/* Ends the first `count` workers that load. */
-static void stop_workers(struct eb_manager *manager, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        eb_worker_stop(&manager->workers[i]);
-    }
-}
-
-/* Starts all workers. Returns 0, or a negative libuv code with none started. */
-static int start_workers(struct eb_manager *manager)
-{
-    size_t count = 0;
-    int rc = eb_worker_start(&manager->freer, manager->uv);
-    if (rc < 0) {
-        return rc;
-    }
-    while (count < EB_LOADS_AT_ONCE && rc == 0) {
-        rc = eb_worker_start(&manager->workers[count], manager->uv);
-        count += rc == 0;
-    }
-    if (rc < 0) {
-        stop_workers(manager, count);
-        eb_worker_stop(&manager->freer);
-    }
-    return rc;
-}
-
-/* Opens the mailbox and starts the workers. Returns 0, or a negative libuv code with nothing left
+/* Opens the mailbox and the loader. Returns 0, or a negative libuv code with nothing left
  * behind. */
 static int open_manager(struct eb_manager *manager)
 {
+    manager->loader = (struct eb_loader){
+        .mailbox = &manager->mailbox,
+        .tables = &manager->options.tables,
+        .markers = manager->options.markers,
+        .on_loaded = on_loaded,
+        .on_freed = on_freed,
+    };
     int rc = -eb_memory_claims_init(&manager->claims);
     if (rc < 0) {
         return rc;
     }
     rc = eb_mailbox_open(&manager->mailbox, manager->uv);
     if (rc == 0) {
-        rc = start_workers(manager);
+        rc = eb_loader_open(&manager->loader, manager->uv);
         if (rc == 0) {
             return 0;
         }
@@ -857,12 +874,17 @@ int eb_manager_start(
         return rc;
     }
     eb_resident_keeper_start(&manager->keeper, manager->options.tables.resident.dir, manager->uv);
-    eb_resident_keeper_record(&manager->keeper, manager->first);
-    eb_resident_keeper_sweep(&manager->keeper);
-    for (size_t i = 0; i < EB_LOADS_AT_ONCE; i++) {
-        eb_worker_give_way(&manager->workers[i]);
+    if (manager->options.claim_wait_ms > 0) {
+        eb_part_start_begin(&manager->part_start, manager_now_ms() + manager->options.claim_wait_ms,
+            manager->options.load_threads);
+    } else {
+        if (manager->options.is_router) {
+            eb_resident_keeper_hold(&manager->keeper, true);
+        }
+        eb_resident_keeper_record(&manager->keeper, manager->first);
+        eb_resident_keeper_sweep(&manager->keeper);
+        eb_loader_give_way(&manager->loader);
     }
-    eb_worker_give_way(&manager->freer);
     manager->publisher.readers = readers;
     manager->publisher.reader_count = reader_count;
     eb_publisher_start(&manager->publisher, manager->first);
@@ -888,9 +910,8 @@ void eb_manager_set(struct eb_manager *manager, const struct eb_manager_options 
     own->poll_ms = options->poll_ms;
     own->load_bytes_per_s = options->load_bytes_per_s;
     own->load_threads = options->load_threads;
-    own->kept_versions_max = options->kept_versions_max;
-    own->kept_bytes_max = options->kept_bytes_max;
-    own->claim_grace_ms = options->claim_grace_ms;
+    own->limits = options->limits;
+    own->serve_wait_ms = options->serve_wait_ms;
     own->tables.row_bytes_max = options->tables.row_bytes_max;
     own->tables.group_features_max = options->tables.group_features_max;
     limit_loads(manager);
@@ -904,12 +925,8 @@ void eb_manager_set(struct eb_manager *manager, const struct eb_manager_options 
  * under way. */
 static bool is_working(const struct eb_manager *manager)
 {
-    bool is_busy = manager->freer.job_count > 0 || eb_adoption_check_is_busy(&manager->adoption) ||
-                   eb_page_rounds_is_busy(&manager->rounds);
-    for (size_t i = 0; i < EB_LOADS_AT_ONCE; i++) {
-        is_busy = is_busy || manager->workers[i].job_count > 0;
-    }
-    return is_busy;
+    return eb_loader_is_busy(&manager->loader) || eb_adoption_check_is_busy(&manager->adoption) ||
+           eb_page_rounds_is_busy(&manager->rounds);
 }
 
 static void close_if_idle(struct eb_manager *manager)
@@ -922,8 +939,7 @@ static void close_if_idle(struct eb_manager *manager)
     }
     manager->state = CLOSED;
     eb_scanner_close(&manager->scanner);
-    stop_workers(manager, EB_LOADS_AT_ONCE);
-    eb_worker_stop(&manager->freer);
+    eb_loader_close(&manager->loader);
     eb_mailbox_close(&manager->mailbox);
 }
 

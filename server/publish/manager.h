@@ -3,6 +3,10 @@
  * and hands snapshots of the models to the loops. A version is published once all of it is in
  * memory. A version that fails to load leaves the previous ones as they were.
  *
+ * On a router, the router's flip (route/flip.h) decides which version of a model is served, and
+ * which ones are loaded besides those with a label and those that a command holds: the manager
+ * tells its owner of the models (on_models), and is told the choices (eb_manager_route).
+ *
  * Thread: all on the thread of the loop it was created on, which runs nothing else during
  * eb_manager_load. Memory: on the heap from create to destroy. */
 #pragma once
@@ -25,19 +29,25 @@ enum eb_manager_watch { EB_MANAGER_WATCH_LIST(X) EB_MANAGER_WATCH_COUNT };
 /* Names by number, with NULL at the end. */
 extern const char *const eb_manager_watch_names[EB_MANAGER_WATCH_COUNT + 1];
 
+/* Longest time, by default, for which a command to serve a version waits for a router's flip. */
+#define EB_MANAGER_SERVE_WAIT_MS 1800000
+
 struct eb_manager_options {
     const char *directory;
+    bool is_router;
     struct eb_load_markers *markers; /* open, or NULL */
     /* tables.resident.dir must stay open until eb_manager_destroy. */
     struct eb_table_options tables;
     enum eb_manager_watch watch;
     uint64_t poll_ms;
-    uint64_t load_bytes_per_s;  /* limit for loads in the background */
-    uint64_t load_threads;      /* threads of each load; 0 means that the manager chooses */
-    uint64_t load_jitter_ms;    /* as jitter_ms in struct eb_registry, after the start */
-    uint64_t kept_versions_max; /* as in struct eb_registry */
-    uint64_t kept_bytes_max;
-    uint64_t claim_grace_ms; /* as in struct eb_registry */
+    uint64_t load_bytes_per_s; /* limit for loads in the background */
+    uint64_t load_threads;     /* threads of each load; 0 means that the manager chooses */
+    uint64_t load_jitter_ms;   /* as jitter_ms in struct eb_registry, after the start */
+    struct eb_registry_limits limits;
+    uint64_t serve_wait_ms; /* as in struct eb_command_queue; 0 means EB_MANAGER_SERVE_WAIT_MS */
+    /* Time for which a part server waits for claims at its start; 0: it does not, and
+     * eb_manager_load loads the initial versions. */
+    uint64_t claim_wait_ms;
     /* Reports load progress. `path` is the file that is being read during eb_manager_load, and the
      * version's directory after eb_manager_start. When a load ends after eb_manager_start, the
      * callback is called once with path NULL and zeroes. May be NULL. */
@@ -53,13 +63,22 @@ struct eb_manager_options {
     /* Called when the process has become the owner of the resident files between two scans. May be
      * NULL. */
     void (*on_owned)(void *context);
+    /* Called on a router when its models may have changed: after scans, loads, commands and
+     * choices. The models are sorted by name, and borrowed for the call. It may call
+     * eb_manager_route, but no other function of the manager. Must be set on a router; not called
+     * elsewhere. */
+    void (*on_models)(void *context, const struct eb_routed_model *models, size_t count);
+    /* Returns whether a router knows what the part servers have, and its choices follow from that
+     * and from what on_models was told. eb_manager_load waits for it. May be NULL. */
+    bool (*is_settled)(const void *context);
     void *context;
 };
 
-/* How long the parts of eb_manager_load took. */
+/* How long the parts of a start took. */
 struct eb_manager_times {
     uint64_t scan_ns; /* finding the versions on disk */
-    uint64_t load_ns; /* loading the initial ones, or adopting their resident files */
+    uint64_t load_ns; /* loading the initial ones, or adopting their resident files; with
+                         claim_wait_ms the time since eb_manager_start */
 };
 
 /* Creates a manager without models, and starts its background thread. Returns 0, or a negative
@@ -74,9 +93,17 @@ int eb_manager_create(
  * model, the versions that are recorded in the directory of resident files are served, and scans go
  * on every poll_ms, whatever `watch` says, until one succeeds. Called once, before the start.
  * Returns false, with the reason in *failure, if there is nothing to serve at all; the manager can
- * then only be stopped. */
+ * then only be stopped.
+ * On a router, it calls on_models and loads what is chosen, has a label or is held, until
+ * is_settled returns true. It returns true even if nothing can be served yet. Recorded versions are
+ * those on disk if the directory cannot be read. With claim_wait_ms it loads nothing, and returns
+ * true if the directory can be read or versions of the part are recorded. The initial versions are
+ * loaded after eb_manager_start, when routers can already claim some: a model's claimed versions,
+ * the lowest first, or, if none is claimed in time, the same as above. Until a snapshot is ready,
+ * they are loaded as fast as possible. Models without a version that can be loaded are logged, even
+ * if that is all of them. */
 bool eb_manager_load(struct eb_manager *manager, struct eb_failure *failure);
-/* Returns zeroes if eb_manager_load has loaded nothing. */
+/* Returns zeroes if nothing was loaded. */
 struct eb_manager_times eb_manager_load_times(const struct eb_manager *manager);
 /* Returns the snapshot that requests see first, or NULL before eb_manager_load and after
  * eb_manager_start. */
@@ -104,9 +131,9 @@ const char *eb_manager_left(const struct eb_manager *manager);
 void eb_manager_destroy(struct eb_manager *manager);
 
 /* Takes over the options that may change while the manager runs: watch, poll_ms, the limits on
- * loads and on kept versions, claim_grace_ms, and in `tables` row_bytes_max and group_features_max.
- * Loads under way keep the values that they began with, except load_bytes_per_s. Does nothing
- * before the start and after the stop. */
+ * loads, `limits`, serve_wait_ms, and in `tables` row_bytes_max and group_features_max. Loads under
+ * way keep the values that they began with, except load_bytes_per_s. Does nothing before the start
+ * and after the stop. */
 void eb_manager_set(struct eb_manager *manager, const struct eb_manager_options *options);
 /* Queues the command; on_done follows. Before the start and after the stop, on_done is called at
  * once, with EB_MODEL_CANCELLED. */
@@ -118,3 +145,10 @@ void eb_manager_claim(struct eb_manager *manager, struct eb_claim_set *set);
 /* Ends the claims. The set belongs to its sender again. Every set must have been given back before
  * eb_manager_destroy. */
 void eb_manager_unclaim(struct eb_manager *manager, struct eb_claim_set *set);
+
+/* Takes over what a router's flip has chosen for a model, as eb_registry_route does. May be called
+ * at any time, also within on_models, but within no other callback of the manager. */
+void eb_manager_route(struct eb_manager *manager, const struct eb_routed_choice *choice);
+/* Returns the time, as uv_hrtime has it but in milliseconds, until which requests pin a version, as
+ * eb_registry_pin_end_ms does. */
+uint64_t eb_manager_pin_end_ms(struct eb_manager *manager, const char *model, uint64_t number);

@@ -36,6 +36,9 @@ static void log_tables(const struct eb_model_version *version)
 {
     for (size_t i = 0; i < version->tables.count; i++) {
         const struct eb_named_table *table = &version->tables.tables[i];
+        if (table->is_remote) {
+            continue;
+        }
         bool is_small = table->resident_bytes < EB_PAGE_2M_BYTES;
         eb_log(is_small ? EB_LOG_DEBUG : EB_LOG_INFO, "table_loaded",
             eb_log_text("model", version->model), eb_log_count("version", version->version),
@@ -155,12 +158,20 @@ void eb_model_log_joined(const struct eb_model_version *version)
         eb_log_count("bytes_2m_before", tables->pages.bytes_2m));
 }
 
-void eb_model_log_unserved(const char *model, const char *why)
+void eb_model_log_unserved(const struct eb_registry *registry)
 {
-    eb_log(EB_LOG_ERROR, "model_unserved", eb_log_text("model", model), eb_log_text("reason", why),
-        eb_log_text("remedy",
-            "correct what the reason names, or remove the model's directory; the other models "
-            "are served, and this one will be served when a version of it is loaded"));
+    for (size_t i = 0; i < registry->count; i++) {
+        const struct eb_registry_model *model = &registry->models[i];
+        struct eb_failure failure;
+        if (!model->served) {
+            eb_registry_explain(registry, model, &failure);
+            eb_log(EB_LOG_ERROR, "model_unserved", eb_log_text("model", model->name),
+                eb_log_text("reason", failure.text),
+                eb_log_text("remedy",
+                    "correct what the reason names, or remove the model's directory; the server "
+                    "serves the model as soon as one of its versions loads"));
+        }
+    }
 }
 
 void eb_model_log_differs(

@@ -3,7 +3,7 @@
  * Thread: any one. Memory: a flag for the process. */
 #pragma once
 
-#include "server/models/model_version.h"
+#include "server/models/registry.h"
 
 /* Logs how far the load that is reading the file at `path` has come, and how long the rest will
  * take at `bytes_per_s`, the rate since the last such line. */
@@ -18,9 +18,8 @@ void eb_model_log_loaded(const struct eb_table_memory_options *options,
     const struct eb_model_version *version, uint64_t elapsed_ms);
 /* Logs that pages of the version's tables were joined, and that all of them are huge now. */
 void eb_model_log_joined(const struct eb_model_version *version);
-/* Logs that a model has no version that can be loaded when the server starts, while others have
- * one. */
-void eb_model_log_unserved(const char *model, const char *why);
+/* Logs each model that has no version to serve when the server has started. */
+void eb_model_log_unserved(const struct eb_registry *registry);
 
 /* Logs that a table of a version in memory, which was adopted from the resident file `file`,
  * differs from the version's files in the directory `source`. */

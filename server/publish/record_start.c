@@ -2,6 +2,7 @@
 
 #include "server/base/directory.h"
 #include "server/base/log.h"
+#include "server/formats/parts_manifest.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -24,10 +25,36 @@ static bool read_record(
     return is_good;
 }
 
-/* Returns the served version of the model if all of its tables are recorded, and otherwise NULL. */
-static const struct eb_served_version *find_served(const struct eb_served_model *model)
+/* Returns whether a server on these terms serves versions in parts, of which others choose one. */
+static bool is_parted(const struct eb_repository_terms *terms)
 {
-    return model->version_count > 0 && model->versions[0].is_complete ? &model->versions[0] : NULL;
+    return terms->is_router || terms->part.parts > 0;
+}
+
+/* Returns whether all tables of the version are recorded, and are those that a server on these
+ * terms has. */
+static bool may_open(
+    const struct eb_served_version *version, const struct eb_repository_terms *terms)
+{
+    bool is_same_part =
+        version->part.part == terms->part.part && version->part.parts == terms->part.parts;
+    return version->is_complete && !version->manifest_yaml == !is_parted(terms) &&
+           version->is_router == terms->is_router &&
+           (!version->manifest_yaml || version->is_router || is_same_part);
+}
+
+/* Returns the served version of the model if it can be opened, or NULL. For a server of versions in
+ * parts, returns another one if only that can be opened. */
+static const struct eb_served_version *find_served(
+    const struct eb_served_model *model, const struct eb_repository_terms *terms)
+{
+    size_t count = is_parted(terms) || model->version_count == 0 ? model->version_count : 1;
+    for (size_t i = 0; i < count; i++) {
+        if (may_open(&model->versions[i], terms)) {
+            return &model->versions[i];
+        }
+    }
+    return NULL;
 }
 
 /* Makes the settings of a recorded model.yaml. Returns NULL with *failure set if that fails, which
@@ -51,25 +78,48 @@ static struct eb_model_settings *make_settings(
 }
 
 /* Returns whether the recorded version becomes part of the repository that is made. A version that
- * the registry would serve instead of the served one does not. */
+ * the registry would serve instead of the served one does not, unless routers choose. */
 static bool is_seen(const struct eb_served_version *version, const struct eb_served_version *served,
-    const struct eb_model_config *config)
+    const struct eb_model_config *config, const struct eb_repository_terms *terms)
 {
-    bool may_replace = version->version > served->version && config->serve != served->version;
+    bool may_replace =
+        !is_parted(terms) && version->version > served->version && config->serve != served->version;
     return version == served ||
-           (version->is_complete && version->version != served->version && !may_replace);
+           (may_open(version, terms) && version->version != served->version && !may_replace);
+}
+
+/* Sets what the manifest says about a version. Sets nothing if this build does not accept it: the
+ * load then reports why. Returns false if out of memory. */
+static bool read_seen_manifest(const struct eb_served_version *version,
+    struct eb_repository_version *seen, struct eb_failure *failure)
+{
+    const char *yaml = version->manifest_yaml;
+    struct eb_parts_manifest manifest;
+    *failure = (struct eb_failure){.text = ""};
+    if (!eb_parts_manifest_parse((const uint8_t *)yaml, strlen(yaml), &manifest, failure) &&
+        failure->is_transient) {
+        return false;
+    }
+    seen->manifest = manifest.digest;
+    if (version->is_router) {
+        seen->parts = manifest.parts;
+        seen->lineage = strdup(manifest.lineage ? manifest.lineage : "");
+    }
+    eb_parts_manifest_deinit(&manifest);
+    return !version->is_router || seen->lineage || eb_failure_set(failure, "out of memory");
 }
 
 /* Appends a version. The number of versions counts it even if out of memory. */
-static bool add_seen_version(
-    struct eb_repository_model *out, uint64_t version, struct eb_failure *failure)
+static bool add_seen_version(struct eb_repository_model *out,
+    const struct eb_served_version *version, struct eb_failure *failure)
 {
     char number[NUMBER_BYTES];
-    snprintf(number, sizeof number, "%" PRIu64, version);
+    snprintf(number, sizeof number, "%" PRIu64, version->version);
     struct eb_repository_version *added = &out->versions[out->version_count++];
-    added->number = version;
+    added->number = version->version;
     added->name = strdup(number);
-    return added->name || eb_failure_set(failure, "out of memory");
+    return (added->name || eb_failure_set(failure, "out of memory")) &&
+           (!version->manifest_yaml || read_seen_manifest(version, added, failure));
 }
 
 static int compare_seen_versions(const void *left, const void *right)
@@ -79,22 +129,31 @@ static int compare_seen_versions(const void *left, const void *right)
     return (a->number < b->number) - (a->number > b->number);
 }
 
+/* What a repository is made of. */
+struct making {
+    const struct eb_served_record *record;
+    const char *directory;
+    const struct eb_repository_terms *terms;
+    struct eb_failure *failure;
+};
+
 /* Fills in a model with its complete versions. Takes over a reference to the settings. What has
  * been made is freed with the repository, whatever the result. */
-static bool make_seen_model(const struct eb_served_model *model, const char *directory,
-    struct eb_model_settings *settings, struct eb_repository_model *out, struct eb_failure *failure)
+static bool make_seen_model(const struct making *making, const struct eb_served_model *model,
+    struct eb_model_settings *settings, struct eb_repository_model *out)
 {
-    const struct eb_served_version *served = find_served(model);
+    struct eb_failure *failure = making->failure;
+    const struct eb_served_version *served = find_served(model, making->terms);
     out->settings = settings;
     out->name = strdup(model->name);
-    out->path = eb_directory_join(directory, model->name, failure);
+    out->path = eb_directory_join(making->directory, model->name, failure);
     out->versions = calloc(model->version_count, sizeof *out->versions);
     bool is_good =
         (out->name && out->path && out->versions) || eb_failure_set(failure, "out of memory");
     for (size_t i = 0; i < model->version_count && is_good; i++) {
         const struct eb_served_version *version = &model->versions[i];
-        if (is_seen(version, served, &settings->config)) {
-            is_good = add_seen_version(out, version->version, failure);
+        if (is_seen(version, served, &settings->config, making->terms)) {
+            is_good = add_seen_version(out, version, failure);
         }
     }
     if (is_good) {
@@ -111,12 +170,14 @@ static void log_unserved(const struct eb_served_model *model, const char *reason
         eb_log_text("reason", reason), eb_log_text("remedy", hint));
 }
 
-/* Logs that the served version of a model is not recorded completely. */
+/* Logs that the served version of a model cannot be opened. */
 static void log_incomplete(const struct eb_served_model *model)
 {
-    log_unserved(model,
-        model->version_count > 0 ? "a table of it was not in a resident file"
-                                 : "no version of it was in memory",
+    bool is_complete = model->version_count > 0 && model->versions[0].is_complete;
+    const char *reason = is_complete ? "another kind of server, or one with another part, served it"
+                         : model->version_count > 0 ? "a table of it was not in a resident file"
+                                                    : "no version of it was in memory";
+    log_unserved(model, reason,
         "make the repository readable again; for the next time, make the file system of "
         "resident_dir so large that it holds all tables");
 }
@@ -124,17 +185,18 @@ static void log_incomplete(const struct eb_served_model *model)
 /* Sets *settings to those of a model that can be served. Logs why it cannot be served and sets
  * *settings to NULL if its served version is not recorded completely, or if its model.yaml is not
  * valid. Returns false with *failure set if out of memory. */
-static bool find_settings(const struct eb_served_model *model, uint32_t name_bytes_max,
-    struct eb_model_settings **settings, struct eb_failure *failure)
+static bool find_settings(const struct making *making, const struct eb_served_model *model,
+    struct eb_model_settings **settings)
 {
-    const struct eb_served_version *served = find_served(model);
+    struct eb_failure *failure = making->failure;
+    const struct eb_served_version *served = find_served(model, making->terms);
     *settings = NULL;
     if (!served) {
         log_incomplete(model);
         return true;
     }
     *failure = (struct eb_failure){.text = ""};
-    *settings = make_settings(served, name_bytes_max, failure);
+    *settings = make_settings(served, making->terms->name_bytes_max, failure);
     if (!*settings && !failure->is_transient) {
         (void)eb_failure_locate(failure, "model.yaml as recorded");
         log_unserved(model, failure->text,
@@ -153,18 +215,18 @@ static int compare_seen_models(const void *left, const void *right)
 
 /* Makes a repository of the models that can be served. Logs the others. Returns false with *out
  * empty and *failure set if there is no such model, or if out of memory. */
-static bool make_seen(const struct eb_served_record *record, const char *directory,
-    uint32_t name_bytes_max, struct eb_repository *out, struct eb_failure *failure)
+static bool make_seen(const struct making *making, struct eb_repository *out)
 {
+    const struct eb_served_record *record = making->record;
+    struct eb_failure *failure = making->failure;
     *out = (struct eb_repository){.models = calloc(record->model_count + 1, sizeof *out->models)};
     bool is_good = out->models || eb_failure_set(failure, "out of memory");
     for (size_t i = 0; i < record->model_count && is_good; i++) {
         const struct eb_served_model *model = &record->models[i];
         struct eb_model_settings *settings;
-        is_good = find_settings(model, name_bytes_max, &settings, failure);
+        is_good = find_settings(making, model, &settings);
         if (settings) {
-            is_good =
-                make_seen_model(model, directory, settings, &out->models[out->count++], failure);
+            is_good = make_seen_model(making, model, settings, &out->models[out->count++]);
         }
     }
     if (is_good && out->count == 0) {
@@ -178,13 +240,17 @@ static bool make_seen(const struct eb_served_record *record, const char *directo
     return true;
 }
 
-bool eb_record_start_open(struct eb_record_start *start, struct eb_resident_dir *dir,
-    const char *directory, uint32_t name_bytes_max, struct eb_repository *out, const char *why)
+/* Reads the directory's record, and makes a repository of its complete versions. `why` says why the
+ * repository itself cannot be read. Logs that, or why the record cannot be served either, for
+ * example because the server is out of memory; then returns false with *start and *out empty. */
+static bool open_record(struct eb_record_start *start, const char *directory,
+    const struct eb_table_options *tables, struct eb_repository *out, const char *why)
 {
     struct eb_failure failure;
-    *start = (struct eb_record_start){0};
-    if (!read_record(dir, &start->record, &failure) ||
-        !make_seen(&start->record, directory, name_bytes_max, out, &failure)) {
+    struct eb_resident_dir *dir = tables->resident.dir;
+    *start = (struct eb_record_start){.terms = eb_repository_terms_of(tables)};
+    struct making making = {&start->record, directory, &start->terms, &failure};
+    if (!read_record(dir, &start->record, &failure) || !make_seen(&making, out)) {
         eb_log(EB_LOG_WARN, "resident_not_served", eb_log_text("directory", dir->path),
             eb_log_text("reason", failure.text));
         eb_served_record_deinit(&start->record);
@@ -201,13 +267,27 @@ bool eb_record_start_open(struct eb_record_start *start, struct eb_resident_dir 
     return true;
 }
 
+bool eb_record_start_scan(struct eb_record_start *start, const char *directory,
+    const struct eb_table_options *tables, struct eb_repository *out, struct eb_failure *failure)
+{
+    struct eb_resident_dir *dir = tables->resident.dir;
+    struct eb_repository_terms terms = eb_repository_terms_of(tables);
+    if (eb_repository_scan(directory, &terms, NULL, out, failure)) {
+        if (dir && dir->start_count >= EB_RESIDENT_STARTS_EMPTIED) {
+            (void)eb_resident_dir_sweep(dir, NULL, NULL);
+        }
+        return true;
+    }
+    return dir && open_record(start, directory, tables, out, failure->text);
+}
+
 const struct eb_served_version *eb_record_start_find(
     const struct eb_record_start *start, const char *model, uint64_t version)
 {
     const struct eb_served_model *known =
         start->is_active ? eb_served_record_find(&start->record, model) : NULL;
     for (size_t i = 0; known && i < known->version_count; i++) {
-        if (known->versions[i].version == version && known->versions[i].is_complete) {
+        if (known->versions[i].version == version && may_open(&known->versions[i], &start->terms)) {
             return &known->versions[i];
         }
     }
@@ -218,10 +298,11 @@ bool eb_record_start_is_complete(
     const struct eb_record_start *start, const struct eb_snapshot *snapshot)
 {
     for (size_t i = 0; i < start->record.model_count; i++) {
-        const struct eb_served_version *served = find_served(&start->record.models[i]);
-        const struct eb_snapshot_model *model =
-            eb_snapshot_find(snapshot, start->record.models[i].name);
-        if (!served || !model || !model->served || model->served->version != served->version) {
+        const struct eb_served_model *known = &start->record.models[i];
+        const struct eb_served_version *served = find_served(known, &start->terms);
+        const struct eb_snapshot_model *model = eb_snapshot_find(snapshot, known->name);
+        if (!served || !model || !model->served ||
+            (!is_parted(&start->terms) && model->served->version != served->version)) {
             return false;
         }
     }

@@ -16,23 +16,27 @@ struct eb_record_start {
     bool is_active; /* and the repository has not been read since */
     /* Private. */
     struct eb_resident_dir *dir;
+    struct eb_repository_terms terms; /* of what is opened */
     struct eb_served_record record;
 };
 
-/* Reads the directory's record, and makes a repository of its complete versions. Paths are below
- * `directory`, and stamps are unknown (zeroed). Leaves out each model whose served version is not
- * complete or whose model.yaml is not valid, which is logged, and versions that would be served
- * instead of the one that was. `why` says why the repository itself cannot be read. Logs that, or
- * why the record cannot be served either, for example because the server is out of memory; then
- * returns false with *start and *out empty. */
-bool eb_record_start_open(struct eb_record_start *start, struct eb_resident_dir *dir,
-    const char *directory, uint32_t name_bytes_max, struct eb_repository *out, const char *why);
+/* Scans the repository in `directory` for a start of the server, on the terms of `tables`. If that
+ * fails, reads the record in the directory of resident files, unless there is none, and makes a
+ * repository of its complete versions: on a part server, of those of its part, and on a router, of
+ * those that a router recorded, because it chooses among them as peers have them. Paths are then
+ * below `directory`, and stamps are unknown (zeroed). Leaves out each model whose served version is
+ * not complete or whose model.yaml is not valid, which is logged, and versions that would be served
+ * instead of the one that was. Logs why the repository cannot be read, or why the record cannot be
+ * served either, for example because the server is out of memory. Returns false, with *start and
+ * *out empty and the reason in *failure, if there is nothing to serve. */
+bool eb_record_start_scan(struct eb_record_start *start, const char *directory,
+    const struct eb_table_options *tables, struct eb_repository *out, struct eb_failure *failure);
 /* Returns the recorded version, or NULL if there is none that is complete, or if the start is not
  * active. The result is valid until eb_record_start_deinit. */
 const struct eb_served_version *eb_record_start_find(
     const struct eb_record_start *start, const char *model, uint64_t version);
-/* Returns whether every recorded model is served with the version that was served. The start must
- * be active. */
+/* Returns whether every recorded model is served, and, if versions are in no parts, with the
+ * version that was served. The start must be active. */
 bool eb_record_start_is_complete(
     const struct eb_record_start *start, const struct eb_snapshot *snapshot);
 /* Ends the start, because the repository has been read. Returns whether it was active. */

@@ -23,9 +23,12 @@ static void on_keeper_beat(uv_timer_t *timer)
 static void on_good_start(uv_timer_t *timer)
 {
     struct eb_resident_keeper *keeper = timer->data;
+    bool is_due = keeper->is_sweep_due;
+    keeper->is_sweep_due = false;
     eb_resident_dir_end_start(keeper->dir);
-    if (keeper->is_sweep_due) {
-        keeper->is_sweep_due = false;
+    if (keeper->is_held && keeper->is_settling) {
+        eb_resident_keeper_settle(keeper);
+    } else if (is_due) {
         eb_resident_keeper_sweep(keeper);
     }
 }
@@ -136,21 +139,20 @@ static bool record_version(const struct eb_model_version *version, struct eb_ser
         .digest = set->digest,
         .is_complete = true,
         .model_yaml = version->settings ? version->settings->config.text : NULL,
+        .manifest_yaml = set->manifest_yaml,
+        .part = set->part,
+        .is_router = set->is_router,
         .tables = calloc(set->count + 1, sizeof *out->tables),
     };
     for (size_t i = 0; out->tables && i < set->count; i++) {
+        if (set->tables[i].is_remote) {
+            continue; /* the manifest describes it */
+        }
         bool is_resident = record_table(version, &set->tables[i], &out->tables[out->table_count]);
         out->table_count += is_resident;
         out->is_complete = out->is_complete && is_resident;
     }
     return out->tables;
-}
-
-/* Returns whether a version is recorded. Versions in parts are not: what reads the record, without
- * the manifest, would take a part of a table for the whole. */
-static bool is_recorded(const struct eb_model_version *version)
-{
-    return version && version->tables.manifest == 0;
 }
 
 /* Describes a model's versions in memory, the served one first. Returns false if out of memory. */
@@ -163,13 +165,12 @@ static bool record_model(const struct eb_snapshot_model *model, struct eb_served
     if (!out->versions) {
         return false;
     }
-    if (is_recorded(model->served) &&
-        !record_version(model->served, &out->versions[out->version_count++])) {
+    if (model->served && !record_version(model->served, &out->versions[out->version_count++])) {
         return false;
     }
     for (size_t i = 0; i < model->version_count; i++) {
         const struct eb_model_version *loaded = model->versions[i].loaded;
-        if (is_recorded(loaded) && loaded != model->served &&
+        if (loaded && loaded != model->served &&
             !record_version(loaded, &out->versions[out->version_count++])) {
             return false;
         }
@@ -203,16 +204,25 @@ static bool make_record(const struct eb_snapshot *snapshot, struct eb_served_rec
     return record->models;
 }
 
-/* Returns whether each model has a served version, and all of its tables are recorded. */
+/* Returns whether the model has a served version, and all of its tables are recorded. For versions
+ * in parts, says so of all versions in memory, because routers choose among them. */
+static bool is_model_recorded(const struct eb_served_model *model)
+{
+    bool is_complete = model->version_count > 0 && model->versions[0].is_complete;
+    for (size_t i = 1; i < model->version_count; i++) {
+        const struct eb_served_version *version = &model->versions[i];
+        is_complete = is_complete && (version->is_complete || !version->manifest_yaml);
+    }
+    return is_complete;
+}
+
 static bool is_record_complete(const struct eb_served_record *record)
 {
+    bool is_complete = record->model_count > 0;
     for (size_t i = 0; i < record->model_count; i++) {
-        const struct eb_served_model *model = &record->models[i];
-        if (model->version_count == 0 || !model->versions[0].is_complete) {
-            return false;
-        }
+        is_complete = is_complete && is_model_recorded(&record->models[i]);
     }
-    return record->model_count > 0;
+    return is_complete;
 }
 
 static bool write_record(const struct eb_resident_keeper *keeper,
@@ -226,10 +236,28 @@ static bool write_record(const struct eb_resident_keeper *keeper,
     return is_good;
 }
 
+static bool is_all_served(const struct eb_snapshot *snapshot)
+{
+    bool is_served = snapshot->count > 0;
+    for (size_t i = 0; i < snapshot->count; i++) {
+        is_served = is_served && snapshot->models[i].served;
+    }
+    return is_served;
+}
+
+/* Returns whether the record is not held any longer. */
+static bool may_record(struct eb_resident_keeper *keeper, const struct eb_snapshot *snapshot)
+{
+    if (keeper->is_settling && is_all_served(snapshot)) {
+        keeper->is_held = false;
+    }
+    return !keeper->is_held && !atomic_load(&keeper->dir->is_kept);
+}
+
 void eb_resident_keeper_record(
     struct eb_resident_keeper *keeper, const struct eb_snapshot *snapshot)
 {
-    if (!is_owner(keeper) || atomic_load(&keeper->dir->is_kept)) {
+    if (!is_owner(keeper) || !may_record(keeper, snapshot)) {
         return;
     }
     struct eb_failure failure;
@@ -260,9 +288,25 @@ void eb_resident_keeper_release(
     }
 }
 
+void eb_resident_keeper_hold(struct eb_resident_keeper *keeper, bool is_settling)
+{
+    keeper->is_held = true;
+    keeper->is_settling = is_settling;
+    keeper->is_sweep_due = is_settling;
+}
+
+void eb_resident_keeper_settle(struct eb_resident_keeper *keeper)
+{
+    keeper->is_held = false;
+    if (is_owner(keeper)) {
+        eb_resident_keeper_record(keeper, keeper->publisher->current);
+        eb_resident_keeper_sweep(keeper);
+    }
+}
+
 void eb_resident_keeper_sweep(struct eb_resident_keeper *keeper)
 {
-    if (!is_owner(keeper)) {
+    if (!is_owner(keeper) || keeper->is_held) {
         return;
     }
     uint64_t bytes = eb_resident_dir_sweep(keeper->dir, NULL, NULL);

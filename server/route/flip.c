@@ -2,6 +2,10 @@
 
 #include <string.h>
 
+/* Time after which no version is waited for if all have failed. Servers that lacked memory try
+ * again sooner: their pauses last at most 5 min plus a quarter. */
+#define UNTRIED_NS_MAX UINT64_C(600000000000)
+
 /* ---- versions ---- */
 
 /* Returns the version with that number and digest, or NULL if there is none. */
@@ -77,6 +81,8 @@ static void serve_version(
     flip->served_digest = version->digest;
     flip->served_since_ns = now_ns;
     flip->was_complete = version->is_complete;
+    flip->is_behind = false;
+    flip->are_pins_void = false;
 }
 
 /* ---- times ---- */
@@ -335,6 +341,71 @@ static void back_out(struct eb_flip *flip, const struct eb_flip_input *input)
     flip->back_outs++;
 }
 
+/* ---- pins ---- */
+
+static bool has_pins(const struct eb_flip_input *input)
+{
+    for (size_t i = 0; i < input->count; i++) {
+        if (input->versions[i].is_pinned) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool has_allowed(const struct eb_flip *flip, const struct eb_flip_input *input)
+{
+    for (size_t i = 0; i < input->count; i++) {
+        if (is_allowed(flip, input, &input->versions[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Ends the wait for a version if all have failed, and none has been tried again for long. */
+static void end_behind(struct eb_flip *flip, uint64_t now_ns)
+{
+    if (flip->behind_end_ns == 0) {
+        flip->behind_end_ns = add_time_ns(now_ns, UNTRIED_NS_MAX);
+    }
+    if (now_ns >= flip->behind_end_ns) {
+        flip->is_behind = false;
+        flip->are_pins_void = false;
+    } else {
+        note_due(flip, flip->behind_end_ns);
+    }
+}
+
+/* Notes since when a version is waited for, and whether pins have kept it waiting for too long. A
+ * version that lacks memory fails, and is the next one again when a server retries: the time runs
+ * on meanwhile. */
+static void follow_pins(struct eb_flip *flip, const struct eb_flip_input *input)
+{
+    if (!has_allowed(flip, input)) {
+        flip->is_behind = false;
+        flip->are_pins_void = false;
+        return;
+    }
+    if (flip->next == 0) {
+        if (flip->is_behind) {
+            end_behind(flip, input->now_ns);
+        }
+        return;
+    }
+    flip->behind_end_ns = 0;
+    if (!flip->is_behind) {
+        flip->is_behind = true;
+        flip->behind_since_ns = input->now_ns;
+    }
+    uint64_t void_ns = add_time_ns(flip->behind_since_ns, input->next_wait_ns);
+    if (input->now_ns >= void_ns) {
+        flip->are_pins_void = true;
+    } else if (has_pins(input)) {
+        note_due(flip, void_ns);
+    }
+}
+
 /* ---- claims ---- */
 
 /* Claims a version, unless it is claimed already or there are too many claims. */
@@ -362,7 +433,7 @@ static void list_claims(struct eb_flip *flip, const struct eb_flip_input *input)
             claim_version(flip, input->versions[i].number, input->versions[i].digest);
         }
     }
-    for (size_t i = input->count; i-- > 0;) {
+    for (size_t i = input->count; !flip->are_pins_void && i-- > 0;) {
         if (input->versions[i].is_pinned) {
             claim_version(flip, input->versions[i].number, input->versions[i].digest);
         }
@@ -386,5 +457,6 @@ void eb_flip_step(struct eb_flip *flip, const struct eb_flip_input *input)
     }
     follow_next(flip, input);
     note_flips(flip, input);
+    follow_pins(flip, input);
     list_claims(flip, input);
 }

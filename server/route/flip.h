@@ -28,8 +28,12 @@
  *     is incomplete, it flips to 7 only if that has the lineage of 6.
  *   - Part servers tell that a router claims a version, not which one. A router's own claim of a
  *     kept or pinned version must not make it the next one, so the claims of these do not count.
- *   - If all higher versions have failed, there is no next version until a server tries again.
- *   - A served version that is missing in the list is served on. It counts as incomplete.
+ *   - Pinned versions must not keep the next one from being loaded for ever: if a version is waited
+ *     for and none has been flipped to for next_wait_ns, pins are no longer claimed until one is,
+ *     or until none is waited for.
+ *   - If all higher versions have failed, there is no next version until a server tries again. If
+ *     none has tried for 10 min, no version is waited for.
+ *   - The router keeps serving a version that is missing in the list. It counts as incomplete.
  *
  * Nothing here knows sockets or clocks: the caller steps the state whenever something has changed,
  * and at the latest when due_ns has come.
@@ -67,7 +71,7 @@ struct eb_flip_version {
     bool is_served;   /* a router serves it */
     bool is_claimed;  /* a router claims it */
     bool is_kept;     /* it has a label, or a command holds it */
-    bool is_pinned;   /* a request has asked for it by number lately */
+    bool is_pinned;   /* it is loaded, and a request has named it by its number lately */
     bool is_conflict; /* a server has other files under its number */
 };
 
@@ -89,7 +93,7 @@ struct eb_flip_claim {
     bool is_served;
 };
 
-/* What a step remembers of a version. */
+/* Times that a step remembers for a version. */
 struct eb_flip_time {
     uint64_t number;
     uint64_t digest;
@@ -115,6 +119,10 @@ struct eb_flip {
     uint64_t served_since_ns;
     bool was_complete; /* the served version was complete since then */
     uint64_t next_since_ns;
+    bool is_behind; /* a version above the served one has been the next one since behind_since_ns */
+    uint64_t behind_since_ns;
+    uint64_t behind_end_ns; /* when is_behind ends, because there is no next version; 0: there is */
+    bool are_pins_void;     /* pinned versions have kept it waiting for too long */
     uint64_t passed; /* the highest version that has kept a higher one waiting for too long */
     uint64_t top;    /* the version backed out of that is the measure of what is above; 0: none */
     size_t time_count;

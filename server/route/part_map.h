@@ -42,7 +42,7 @@ enum eb_part_state {
     EB_PART_STATES
 };
 
-/* What one peer says of one version. */
+/* A version that a peer holds, as the peer describes it. */
 struct eb_part_holding {
     const char *model;
     uint64_t version;
@@ -101,7 +101,7 @@ struct eb_part_set {
     struct eb_part_row *rows; /* [parts] */
 };
 
-/* What the map says of a version. */
+/* Summary of a version. */
 struct eb_part_view {
     bool is_complete;  /* each part is READY at a replica */
     bool has_replicas; /* each part is READY at as many replicas as are wanted, or at as many as

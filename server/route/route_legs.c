@@ -9,80 +9,121 @@
 
 /* ---- grouping ---- */
 
+/* What a leg holds so far. */
+struct filling {
+    uint32_t leg;        /* its number */
+    uint32_t first_item; /* the item of its first query */
+    uint32_t query_count;
+    uint64_t request_bytes;
+    uint64_t answer_bytes;
+};
+
 static uint64_t count_result_bytes(
     const struct eb_route_merge *merge, const struct eb_route_sub *sub)
 {
     uint64_t row_bytes = sub->is_default ? merge->default_row_bytes : merge->row_bytes;
-    uint64_t positions = sub->reports_missing ? sub->index_count * sizeof(uint32_t) : 0;
-    return RESULT_HEAD_BYTES + sub->bag_count * row_bytes + positions;
+    return RESULT_HEAD_BYTES + eb_route_sub_answer_bytes(sub, row_bytes);
 }
 
-/* Counts the sub-queries of each part. Returns the number of parts that have any. */
-static uint32_t count_leg_queries(
-    const struct eb_route_item *items, size_t item_count, uint32_t *counts)
+/* Returns the leg that gets a sub-query: that of its part, or a new one if there is none or it
+ * would exceed the caps. */
+static uint32_t choose_leg(struct filling *filling, const struct filling *more,
+    const struct eb_route_caps *caps, uint32_t *leg_count)
 {
-    uint32_t legs = 0;
+    bool fits =
+        filling->query_count > 0 &&
+        (!caps || (filling->query_count < caps->queries &&
+                      (caps->items == 0 || more->first_item - filling->first_item < caps->items) &&
+                      filling->request_bytes + more->request_bytes <= caps->request_bytes &&
+                      filling->answer_bytes + more->answer_bytes <= caps->answer_bytes));
+    if (!fits) {
+        *filling = (struct filling){.leg = (*leg_count)++, .first_item = more->first_item};
+    }
+    filling->query_count++;
+    filling->request_bytes += more->request_bytes;
+    filling->answer_bytes += more->answer_bytes;
+    return filling->leg;
+}
+
+static size_t count_subs(const struct eb_route_item *items, size_t item_count)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < item_count; i++) {
+        count += items[i].merge.split->sub_count;
+    }
+    return count;
+}
+
+/* Decides which leg gets each sub-query of the items, in order. Returns the number of legs. */
+static uint32_t assign_legs(const struct eb_route_item *items, size_t item_count,
+    const struct eb_route_caps *caps, struct filling *of_part, uint32_t *assigned)
+{
+    uint32_t leg_count = 0;
+    for (size_t i = 0; i < item_count; i++) {
+        const struct eb_route_merge *merge = &items[i].merge;
+        for (uint32_t s = 0; s < merge->split->sub_count; s++) {
+            const struct eb_route_sub *sub = &merge->split->subs[s];
+            struct filling more = {.first_item = (uint32_t)i,
+                .request_bytes = eb_route_sub_request_bytes(sub),
+                .answer_bytes = count_result_bytes(merge, sub)};
+            *assigned++ = choose_leg(&of_part[sub->part], &more, caps, &leg_count);
+        }
+    }
+    return leg_count;
+}
+
+/* Takes memory for the legs and their queries, whose numbers are counted. */
+static bool begin_legs(const struct eb_route_item *items, size_t item_count,
+    const uint32_t *assigned, struct eb_arena *arena, struct eb_route_legs *legs)
+{
+    size_t number = 0;
+    legs->legs = eb_arena_take(arena, legs->count * sizeof *legs->legs);
+    if (!legs->legs) {
+        return false;
+    }
+    for (uint32_t i = 0; i < legs->count; i++) {
+        legs->legs[i] = (struct eb_route_leg){.answer_bytes_max = ANSWER_HEAD_BYTES};
+    }
     for (size_t i = 0; i < item_count; i++) {
         const struct eb_route_split *split = items[i].merge.split;
         for (uint32_t s = 0; s < split->sub_count; s++) {
-            legs += counts[split->subs[s].part]++ == 0;
+            struct eb_route_leg *leg = &legs->legs[assigned[number++]];
+            leg->part = split->subs[s].part;
+            leg->query_count++;
         }
     }
-    return legs;
-}
-
-/* Adds a sub-query to its leg. */
-static void add_leg_query(
-    const struct eb_route_item *items, uint32_t item, uint32_t sub, struct eb_route_leg *leg)
-{
-    const struct eb_route_merge *merge = &items[item].merge;
-    leg->queries[leg->query_count++] = (struct eb_route_leg_query){item, sub};
-    leg->answer_bytes_max += count_result_bytes(merge, &merge->split->subs[sub]);
-}
-
-/* Takes memory for the legs of the parts that have sub-queries, and replaces the counts by the
- * numbers of the legs. */
-static bool begin_legs(
-    uint32_t parts, uint32_t *counts, struct eb_arena *arena, struct eb_route_legs *legs)
-{
-    uint32_t number = 0;
-    legs->legs = eb_arena_take(arena, legs->count * sizeof *legs->legs);
-    for (uint32_t part = 0; legs->legs && part < parts; part++) {
-        if (counts[part] == 0) {
-            continue;
-        }
-        struct eb_route_leg *leg = &legs->legs[number];
-        *leg = (struct eb_route_leg){
-            .part = part,
-            .queries = eb_arena_take(arena, counts[part] * sizeof *leg->queries),
-            .answer_bytes_max = ANSWER_HEAD_BYTES,
-        };
+    for (uint32_t i = 0; i < legs->count; i++) {
+        struct eb_route_leg *leg = &legs->legs[i];
+        leg->queries = eb_arena_take(arena, leg->query_count * sizeof *leg->queries);
+        leg->query_count = 0;
         if (!leg->queries) {
             return false;
         }
-        counts[part] = number++;
     }
-    return legs->legs;
+    return true;
 }
 
 bool eb_route_legs_group(const struct eb_route_item *items, size_t item_count,
-    struct eb_arena *arena, struct eb_route_legs *legs)
+    const struct eb_route_caps *caps, struct eb_arena *arena, struct eb_route_legs *legs)
 {
     uint32_t parts = item_count > 0 ? items[0].merge.split->query->rule.parts : 0;
-    uint32_t *counts = eb_arena_take(arena, parts * sizeof *counts);
+    struct filling *of_part = eb_arena_take(arena, parts * sizeof *of_part);
+    uint32_t *assigned = eb_arena_take(arena, count_subs(items, item_count) * sizeof *assigned);
     *legs = (struct eb_route_legs){0};
-    if (!counts) {
+    if (!of_part || !assigned) {
         return false;
     }
-    memset(counts, 0, parts * sizeof *counts);
-    legs->count = count_leg_queries(items, item_count, counts);
-    if (!begin_legs(parts, counts, arena, legs)) {
+    memset(of_part, 0, parts * sizeof *of_part);
+    legs->count = assign_legs(items, item_count, caps, of_part, assigned);
+    if (!begin_legs(items, item_count, assigned, arena, legs)) {
         return false;
     }
     for (uint32_t i = 0; i < item_count; i++) {
-        const struct eb_route_split *split = items[i].merge.split;
-        for (uint32_t s = 0; s < split->sub_count; s++) {
-            add_leg_query(items, i, s, &legs->legs[counts[split->subs[s].part]]);
+        const struct eb_route_merge *merge = &items[i].merge;
+        for (uint32_t s = 0; s < merge->split->sub_count; s++) {
+            struct eb_route_leg *leg = &legs->legs[*assigned++];
+            leg->queries[leg->query_count++] = (struct eb_route_leg_query){i, s};
+            leg->answer_bytes_max += count_result_bytes(merge, &merge->split->subs[s]);
         }
     }
     return true;
@@ -96,8 +137,24 @@ static struct eb_wire_array make_leg_array(
     return (struct eb_wire_array){data, count * width, width, field};
 }
 
-static void fill_leg_query(
-    const struct eb_route_item *item, const struct eb_route_sub *sub, struct eb_wire_query *query)
+/* Returns the indices of a sub-query, in 4 bytes each if they are row numbers that fit. Returns an
+ * array without data if the arena is full. */
+static struct eb_wire_array make_leg_indices(
+    const struct eb_route_item *item, const struct eb_route_sub *sub, struct eb_arena *arena)
+{
+    const struct eb_route_query *query = item->merge.split->query;
+    if (query->rule.by_key || query->job->table->row_count > INT32_MAX) {
+        return make_leg_array(sub->indices, sub->index_count, sizeof(int64_t), "indices_i64");
+    }
+    int32_t *narrow = eb_arena_take(arena, sub->index_count * sizeof *narrow);
+    for (uint32_t i = 0; narrow && i < sub->index_count; i++) {
+        narrow[i] = (int32_t)sub->indices[i];
+    }
+    return make_leg_array(narrow, sub->index_count, sizeof *narrow, "indices_i32");
+}
+
+static bool fill_leg_query(const struct eb_route_item *item, const struct eb_route_sub *sub,
+    struct eb_arena *arena, struct eb_wire_query *query)
 {
     *query = (struct eb_wire_query){
         .table = item->table,
@@ -105,7 +162,7 @@ static void fill_leg_query(
         .reduction = (int32_t)sub->reduction,
         .missing = (int32_t)sub->missing,
         .output_type = (int32_t)sub->output_type,
-        .indices = make_leg_array(sub->indices, sub->index_count, sizeof(int64_t), "indices_i64"),
+        .indices = make_leg_indices(item, sub, arena),
     };
     if (sub->has_default) {
         query->has_default = true;
@@ -120,6 +177,7 @@ static void fill_leg_query(
         query->weights_bytes = sub->index_count * eb_type_bytes(sub->weights_type);
         query->weights_type = (int32_t)sub->weights_type;
     }
+    return query->indices.data;
 }
 
 bool eb_route_leg_fill(const struct eb_route_leg *leg, const struct eb_route_item *items,
@@ -132,7 +190,9 @@ bool eb_route_leg_fill(const struct eb_route_leg *leg, const struct eb_route_ite
     for (uint32_t i = 0; i < leg->query_count; i++) {
         const struct eb_route_item *item = &items[leg->queries[i].item];
         const struct eb_route_sub *sub = &item->merge.split->subs[leg->queries[i].sub];
-        fill_leg_query(item, sub, &queries[i]);
+        if (!fill_leg_query(item, sub, arena, &queries[i])) {
+            return false;
+        }
         request->report_missing = request->report_missing || sub->reports_missing;
         /* So that a default key that is missing is told apart from other errors. */
         request->errors_per_query = request->errors_per_query || sub->has_default;

@@ -93,7 +93,7 @@ static bool has_default_sub(const struct eb_route_split *split)
     return split->sub_count > 0 && split->subs[split->sub_count - 1].is_default;
 }
 
-bool eb_route_merge_begin(const struct eb_route_split *split, const struct eb_bag_ops *ops,
+bool eb_route_merge_prepare(const struct eb_route_split *split, const struct eb_bag_ops *ops,
     struct eb_arena *arena, struct eb_route_merge *merge)
 {
     const struct eb_bag_job *job = split->query->job;
@@ -103,10 +103,13 @@ bool eb_route_merge_begin(const struct eb_route_split *split, const struct eb_ba
     merge->row_bytes = find_row_bytes(merge, split->result_type);
     merge->default_row_bytes = find_row_bytes(merge, job->output_type);
     merge->missing_count = split->query->rule.by_key ? 0 : job->missing_count;
-    merge->rows = eb_arena_take(arena, split->result_row_count * merge->row_bytes);
-    if (!merge->rows) {
+    merge->taken_missing = eb_arena_take(arena, split->sub_count * sizeof *merge->taken_missing);
+    merge->lacks_default = eb_arena_take(arena, split->sub_count * sizeof *merge->lacks_default);
+    if (!merge->taken_missing || !merge->lacks_default) {
         return false;
     }
+    memset(merge->taken_missing, 0, split->sub_count * sizeof *merge->taken_missing);
+    memset(merge->lacks_default, 0, split->sub_count * sizeof *merge->lacks_default);
     if (split->query->rule.by_key) {
         merge->is_missing = eb_arena_take(arena, row_count * sizeof *merge->is_missing);
         if (!merge->is_missing) {
@@ -123,7 +126,29 @@ bool eb_route_merge_begin(const struct eb_route_split *split, const struct eb_ba
     if (is_vector && !has_default_sub(split)) {
         pool_default(merge, ops);
     }
-    return split->vectors.index_count == 0 || pool_vectors(merge, ops, arena);
+    return true;
+}
+
+uint64_t eb_route_merge_rows_bytes(const struct eb_route_merge *merge)
+{
+    return merge->split->result_row_count * merge->row_bytes;
+}
+
+bool eb_route_merge_set_rows(struct eb_route_merge *merge, const struct eb_bag_ops *ops,
+    struct eb_arena *arena, uint8_t *rows)
+{
+    merge->rows = rows;
+    return merge->split->vectors.index_count == 0 || pool_vectors(merge, ops, arena);
+}
+
+bool eb_route_merge_begin(const struct eb_route_split *split, const struct eb_bag_ops *ops,
+    struct eb_arena *arena, struct eb_route_merge *merge)
+{
+    if (!eb_route_merge_prepare(split, ops, arena, merge)) {
+        return false;
+    }
+    uint8_t *rows = eb_arena_take(arena, eb_route_merge_rows_bytes(merge));
+    return rows && eb_route_merge_set_rows(merge, ops, arena, rows);
 }
 
 /* ---- results ---- */
@@ -155,6 +180,9 @@ static bool take_missing(struct eb_route_merge *merge, const struct eb_route_sub
 {
     uint64_t count = result->missing_positions_bytes / sizeof(uint32_t);
     uint32_t next = 0;
+    for (uint32_t i = 0; i < sub->index_count; i++) {
+        merge->is_missing[sub->positions[i]] = false;
+    }
     if (result->missing_positions_bytes % sizeof(uint32_t) != 0 || count != result->missing) {
         return refuse_result(
             sub, error, "its number of missing positions differs from `missing`", count);
@@ -203,12 +231,24 @@ static bool is_default_error(const struct eb_route_merge *merge, const struct eb
            result->error_code == EB_STATUS_OUT_OF_RANGE;
 }
 
+/* Notes whether the result of a sub-query says that the key that fills empty bags is missing. */
+static void note_default(struct eb_route_merge *merge, uint32_t number, bool is_missing)
+{
+    merge->lacks_default[number] = is_missing;
+    merge->is_default_missing = false;
+    for (uint32_t i = 0; i < merge->split->sub_count; i++) {
+        merge->is_default_missing |= merge->lacks_default[i];
+    }
+}
+
 bool eb_route_merge_take(struct eb_route_merge *merge, uint32_t number,
     const struct eb_wire_result *result, struct eb_error *error)
 {
     const struct eb_route_sub *sub = &merge->split->subs[number];
     if (is_default_error(merge, sub, result)) {
-        merge->is_default_missing = true;
+        memset(
+            merge->rows + sub->result_row * merge->row_bytes, 0, sub->bag_count * merge->row_bytes);
+        note_default(merge, number, true);
         return true;
     }
     if (!check_result(merge, sub, result, error) ||
@@ -217,35 +257,68 @@ bool eb_route_merge_take(struct eb_route_merge *merge, uint32_t number,
     }
     uint8_t *to =
         sub->is_default ? merge->default_row : merge->rows + sub->result_row * merge->row_bytes;
+    if (sub->is_whole || sub->is_default) {
+        note_default(merge, number, sub->is_default && result->missing > 0);
+    }
     if (result->values_bytes > 0) {
         memcpy(to, result->values, result->values_bytes);
     }
-    if (sub->is_default) {
-        merge->is_default_missing = result->missing > 0;
-    } else if (merge->split->query->rule.by_key) {
-        merge->missing_count += result->missing;
+    if (!sub->is_default && merge->split->query->rule.by_key) {
+        merge->missing_count += result->missing - merge->taken_missing[number];
+        merge->taken_missing[number] = result->missing;
     }
     return true;
 }
 
-uint32_t eb_route_merge_find_missing(const struct eb_route_merge *merge)
+/* Forgets which keys a result said are missing: its part may have been asked again since. */
+static void forget_result(struct eb_route_merge *merge, uint32_t number)
 {
-    uint32_t count = eb_route_row_count(merge->split->query->job);
-    for (uint32_t i = 0; merge->is_missing && i < count; i++) {
-        if (merge->is_missing[i]) {
-            return i;
-        }
+    const struct eb_route_sub *sub = &merge->split->subs[number];
+    note_default(merge, number, false);
+    merge->missing_count -= merge->taken_missing[number];
+    merge->taken_missing[number] = 0;
+    for (uint32_t i = 0; merge->is_missing && !sub->is_default && i < sub->index_count; i++) {
+        merge->is_missing[sub->positions[i]] = false;
     }
-    return UINT32_MAX;
+}
+
+bool eb_route_merge_leave_out(struct eb_route_merge *merge, uint32_t number, struct eb_arena *arena)
+{
+    const struct eb_route_sub *sub = &merge->split->subs[number];
+    uint32_t row_count = eb_route_row_count(merge->split->query->job);
+    forget_result(merge, number);
+    if (sub->is_default) {
+        memset(merge->default_row, 0, merge->default_row_bytes);
+        return true;
+    }
+    if (!merge->is_unreached) {
+        merge->is_unreached = eb_arena_take(arena, row_count * sizeof *merge->is_unreached);
+        if (!merge->is_unreached) {
+            return false;
+        }
+        memset(merge->is_unreached, 0, row_count * sizeof *merge->is_unreached);
+    }
+    if (merge->rows) {
+        memset(
+            merge->rows + sub->result_row * merge->row_bytes, 0, sub->bag_count * merge->row_bytes);
+    }
+    for (uint32_t i = 0; i < sub->index_count; i++) {
+        merge->is_unreached[sub->positions[i]] = true;
+    }
+    merge->unreached_count += sub->index_count;
+    return true;
 }
 
 /* ---- the merged job ---- */
 
-/* Returns whether the job's row at a position takes part in sums: it is neither skipped nor
- * replaced by a zero. */
+/* Returns whether the job's row at a position takes part in sums: it is neither skipped nor left
+ * out nor replaced by a zero. */
 static bool is_row_there(const struct eb_route_merge *merge, uint32_t position)
 {
     const struct eb_route_query *query = merge->split->query;
+    if (merge->is_unreached && merge->is_unreached[position]) {
+        return false;
+    }
     if (query->rule.by_key) {
         return !merge->is_missing[position] || query->missing == EB_MISSING_UNKNOWN_ROW;
     }
@@ -260,17 +333,26 @@ static bool is_row_zero(const struct eb_route_merge *merge, uint32_t position)
                               : query->job->rows[position] == EB_ROW_ZERO;
 }
 
+/* Returns whether some row of the job may be skipped, left out or count as a zero. */
+static bool may_lack_rows(const struct eb_route_merge *merge)
+{
+    const struct eb_route_query *query = merge->split->query;
+    return merge->is_unreached ||
+           (query->rule.by_key ? merge->missing_count > 0 : query->job->has_zero_rows);
+}
+
 /* Adds the rows of a sub-query's result to their bags: counts them in next[bag], and writes their
  * numbers to rows[next[bag]] if `rows` is not NULL. Leaves out the rows of bags that turned out to
  * have no rows in the part. */
 static void add_result_rows(const struct eb_route_merge *merge, const struct eb_route_sub *sub,
     uint32_t *next, int64_t *rows)
 {
+    bool has_all = !may_lack_rows(merge);
     uint32_t i = 0;
     for (uint32_t bag = 0; bag < sub->bag_count; bag++) {
         uint32_t end = i + (uint32_t)sub->lengths[bag];
-        bool is_any = false;
-        for (; i < end; i++) {
+        bool is_any = has_all;
+        for (; !has_all && i < end; i++) {
             is_any = is_any || is_row_there(merge, sub->positions[i]);
         }
         if (is_any) {
@@ -311,7 +393,9 @@ static void add_merged_rows(const struct eb_route_merge *merge, uint32_t *next, 
     if (split->vectors.index_count > 0) {
         add_result_rows(merge, &split->vectors, next, rows);
     }
-    add_zero_rows(merge, next, rows);
+    if (may_lack_rows(merge)) {
+        add_zero_rows(merge, next, rows);
+    }
 }
 
 /* Lists the rows of each bag: those of the parts in their order, those of the vectors, a zero. */
@@ -392,16 +476,20 @@ static bool list_by_row(
     return true;
 }
 
-/* Lists the rows of a result that needs no more than to be copied. */
-static bool list_whole(struct eb_arena *arena, struct eb_bag_job *job)
+/* Lists the rows of a result that needs no more than to be copied. The part does not tell a row
+ * that pads a bag from a missing one, so the former are zeros here. */
+static bool list_whole(
+    const struct eb_route_query *query, struct eb_arena *arena, struct eb_bag_job *job)
 {
+    const struct eb_bag_job *from = query->job;
+    bool may_pad = !query->rule.by_key && !from->starts && from->has_zero_rows;
     int64_t *rows = eb_arena_take(arena, job->bag_count * sizeof *rows);
     for (uint32_t i = 0; rows && i < job->bag_count; i++) {
-        rows[i] = i;
+        rows[i] = may_pad && from->rows[i] == EB_ROW_ZERO ? EB_ROW_ZERO : (int64_t)i;
     }
     job->rows = rows;
     job->reduction = EB_REDUCTION_NONE;
-    job->has_zero_rows = false;
+    job->has_zero_rows = may_pad;
     return rows;
 }
 
@@ -483,7 +571,7 @@ bool eb_route_merge_end(
         .bag_count = from->bag_count,
         .reduction = from->reduction,
         .output_type = from->output_type,
-        .has_zero_rows = merge->missing_count > 0,
+        .has_zero_rows = from->has_zero_rows || merge->missing_count > 0,
         .default_row = -1,
         .missing_count = merge->missing_count,
         .gather_bytes = split->result_row_count * merge->row_bytes,
@@ -491,7 +579,7 @@ bool eb_route_merge_end(
         .out_stride_bytes = from->out_stride_bytes,
     };
     if (split->is_whole) {
-        return list_whole(arena, job);
+        return list_whole(split->query, arena, job);
     }
     if (split->by_row ? !list_by_row(merge, arena, job) : !list_merged(merge, arena, job)) {
         return false;

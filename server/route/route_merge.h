@@ -5,7 +5,8 @@
  * The answers come from other processes, which may be of another release, damaged or hostile: each
  * is checked before it is used.
  *
- * Thread: pure. Memory: everything comes from the arena. */
+ * Thread: pure. Memory: everything but the rows of a merge that is only prepared comes from the
+ * arena. */
 #pragma once
 
 #include "kernels/bag_ops.h"
@@ -17,26 +18,43 @@ struct eb_route_merge {
     uint64_t row_bytes;   /* of a row of the scratch table */
     uint8_t *rows;        /* [result_row_count][row_bytes] */
     bool *is_missing;     /* [rows of the job] keys that no part has; NULL if dense */
+    bool *is_unreached;   /* [rows of the job] rows of parts that were left out; NULL: none were */
     uint8_t *default_row; /* fills empty bags, in the output type; NULL: zeros do */
     uint64_t default_row_bytes;
-    uint64_t missing_count;  /* missing keys; of a dense table, those of the job */
-    bool is_default_missing; /* the key that fills empty bags is not in the table */
-    struct eb_table table;   /* the scratch table */
+    uint64_t missing_count;   /* missing keys; of a dense table, those of the job */
+    uint64_t *taken_missing;  /* [split->sub_count] missing keys of the results that were taken */
+    uint64_t unreached_count; /* rows of parts that were left out */
+    bool is_default_missing;  /* the key that fills empty bags is not in the table */
+    bool *lacks_default;      /* [split->sub_count] results that say so */
+    struct eb_table table;    /* the scratch table */
 };
 
-/* Begins. *split and its query must outlive *merge. Computes the default row if it is the default
- * vector, and the rows of `vectors`. Returns false if the arena is full. */
+/* Begins without memory for the rows. *split and its query must outlive *merge. Computes the
+ * default row if it is the default vector. Returns false if the arena is full. */
+bool eb_route_merge_prepare(const struct eb_route_split *split, const struct eb_bag_ops *ops,
+    struct eb_arena *arena, struct eb_route_merge *merge);
+/* Returns the bytes of the scratch table's rows. */
+uint64_t eb_route_merge_rows_bytes(const struct eb_route_merge *merge);
+/* Sets the memory for these rows, aligned as the arena's, before the first result is taken. It must
+ * stay until the query's result has been computed. Computes the rows of `vectors`. Returns false if
+ * the arena is full. */
+bool eb_route_merge_set_rows(struct eb_route_merge *merge, const struct eb_bag_ops *ops,
+    struct eb_arena *arena, uint8_t *rows);
+/* Begins, with rows from the arena. */
 bool eb_route_merge_begin(const struct eb_route_split *split, const struct eb_bag_ops *ops,
     struct eb_arena *arena, struct eb_route_merge *merge);
 
-/* Takes the result of split->subs[number]. Each must be taken once. Returns false with *error set
- * to INTERNAL and a text that names the part if it does not fit the sub-query. */
+/* Takes the result of split->subs[number]. Each must be taken or left out; one that is taken again
+ * replaces the former. Returns false with *error set to INTERNAL and a text that names the part if
+ * it does not fit the sub-query. */
 bool eb_route_merge_take(struct eb_route_merge *merge, uint32_t number,
     const struct eb_wire_result *result, struct eb_error *error);
 
-/* Returns the position in the job's rows of a missing key, the first of those that were found.
- * Returns UINT32_MAX if none is missing. */
-uint32_t eb_route_merge_find_missing(const struct eb_route_merge *merge);
+/* Leaves out the rows of split->subs[number], whose part cannot be reached: they count as skipped.
+ * Where the result has a row for each index, theirs is zero; so is a default row there. The rows
+ * may be set later. Returns false if the arena is full. */
+bool eb_route_merge_leave_out(
+    struct eb_route_merge *merge, uint32_t number, struct eb_arena *arena);
 
 /* Sets *job to the one that computes the query's result, once all results have been taken. `out`
  * and `out_stride_bytes` are those of the query's job. Must not be called if the default key is

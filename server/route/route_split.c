@@ -78,13 +78,12 @@ static bool take_dealing(
 
 /* ---- the sub-queries ---- */
 
-/* Returns the type of the numbers that sums of a table of type T are kept in. */
-static enum eb_type find_sum_type(enum eb_type type)
+enum eb_type eb_route_sum_type(enum eb_type type)
 {
     return eb_type_is_float(type) && type != EB_F64 ? EB_F32 : type;
 }
 
-static bool is_by_row(const struct eb_bag_job *job)
+bool eb_route_is_by_row(const struct eb_bag_job *job)
 {
     bool is_integer_mean =
         job->reduction == EB_REDUCTION_MEAN && !eb_type_is_float(job->table->type);
@@ -110,25 +109,37 @@ static enum eb_missing choose_missing(const struct eb_route_query *query)
     return query->missing == EB_MISSING_UNKNOWN_ROW ? EB_MISSING_UNKNOWN_ROW : EB_MISSING_SKIP;
 }
 
-/* Takes memory for the arrays of a sub-query whose counts are set. */
+/* Takes memory for the arrays of a sub-query whose counts are set: one piece, with the elements of
+ * 8 bytes before those of 4. */
 static bool take_sub_arrays(
     const struct eb_route_split *split, struct eb_arena *arena, struct eb_route_sub *sub)
 {
     size_t count = sub->index_count;
+    size_t bag_count = split->by_row ? 0 : sub->bag_count;
     size_t weight_bytes = split->query->job->weights ? eb_type_bytes(sub->weights_type) : 0;
-    sub->indices = eb_arena_take(arena, count * sizeof *sub->indices);
-    sub->positions = eb_arena_take(arena, count * sizeof *sub->positions);
-    bool is_good = sub->indices && sub->positions;
-    if (weight_bytes > 0) {
-        sub->weights = eb_arena_take(arena, count * weight_bytes);
-        is_good = is_good && sub->weights;
+    uint8_t *piece = eb_arena_take(
+        arena, count * (sizeof *sub->indices + sizeof *sub->positions + weight_bytes) +
+                   bag_count * (sizeof *sub->lengths + sizeof *sub->bags));
+    if (!piece) {
+        return false;
     }
+    sub->indices = (int64_t *)(void *)piece;
+    piece += count * sizeof *sub->indices;
+    if (weight_bytes == sizeof(uint64_t)) {
+        sub->weights = piece;
+        piece += count * weight_bytes;
+    }
+    sub->positions = (uint32_t *)(void *)piece;
+    piece += count * sizeof *sub->positions;
     if (!split->by_row) {
-        sub->lengths = eb_arena_take(arena, sub->bag_count * sizeof *sub->lengths);
-        sub->bags = eb_arena_take(arena, sub->bag_count * sizeof *sub->bags);
-        is_good = is_good && sub->lengths && sub->bags;
+        sub->lengths = (int32_t *)(void *)piece;
+        sub->bags = (uint32_t *)(void *)(piece + bag_count * sizeof *sub->lengths);
+        piece += bag_count * (sizeof *sub->lengths + sizeof *sub->bags);
     }
-    return is_good;
+    if (weight_bytes > 0 && weight_bytes < sizeof(uint64_t)) {
+        sub->weights = piece;
+    }
+    return true;
 }
 
 /* Begins the sub-query of a part that has rows. Its counts begin at 0 and grow as rows are dealt.
@@ -142,7 +153,7 @@ static bool begin_sub(struct eb_route_split *split, const struct dealing *dealin
         .reduction = choose_reduction(split),
         .missing = choose_missing(query),
         .output_type = split->result_type,
-        .weights_type = find_sum_type(query->job->table->type),
+        .weights_type = eb_route_sum_type(query->job->table->type),
         .index_count = dealing->index_counts[part],
         .bag_count = split->by_row ? dealing->index_counts[part] : dealing->bag_counts[part],
         .result_row = split->result_row_count,
@@ -207,15 +218,117 @@ static void deal_rows(const struct dealing *dealing, struct eb_route_sub *const 
     }
 }
 
-/* Returns whether the default row may be needed: some bag is empty. The bags of a keyed table may
- * turn out to be empty only when its parts have answered. */
+/* ---- sub-queries that are too large for one message ---- */
+
+uint64_t eb_route_sub_request_bytes(const struct eb_route_sub *sub)
+{
+    uint64_t weight_bytes = sub->weights ? eb_type_bytes(sub->weights_type) : 0;
+    uint64_t length_bytes = sub->lengths ? sizeof *sub->lengths : 0;
+    return sub->index_count * (sizeof *sub->indices + weight_bytes) + sub->bag_count * length_bytes;
+}
+
+uint64_t eb_route_sub_answer_bytes(const struct eb_route_sub *sub, uint64_t row_bytes)
+{
+    uint64_t position_bytes = sub->reports_missing ? sizeof(uint32_t) : 0;
+    return sub->bag_count * row_bytes + sub->index_count * position_bytes;
+}
+
+/* Cuts the first bags that fit the caps, at least one, off *rest. Returns them. */
+static struct eb_route_sub cut_first(
+    const struct eb_route_caps *caps, uint64_t row_bytes, struct eb_route_sub *rest)
+{
+    struct eb_route_sub first = *rest;
+    first.index_count = 0;
+    first.bag_count = 0;
+    while (first.bag_count < rest->bag_count) {
+        struct eb_route_sub longer = first;
+        longer.index_count += rest->lengths ? (uint32_t)rest->lengths[first.bag_count] : 1;
+        longer.bag_count++;
+        bool fits = eb_route_sub_request_bytes(&longer) <= caps->request_bytes &&
+                    eb_route_sub_answer_bytes(&longer, row_bytes) <= caps->answer_bytes;
+        if (!fits && first.bag_count > 0) {
+            break;
+        }
+        first = longer;
+    }
+    rest->indices += first.index_count;
+    rest->positions += first.index_count;
+    rest->index_count -= first.index_count;
+    rest->bag_count -= first.bag_count;
+    rest->result_row += first.bag_count;
+    if (rest->weights) {
+        rest->weights =
+            (uint8_t *)rest->weights + first.index_count * eb_type_bytes(rest->weights_type);
+    }
+    if (rest->lengths) {
+        rest->lengths += first.bag_count;
+        rest->bags += first.bag_count;
+    }
+    return first;
+}
+
+/* Cuts the sub-queries that exceed the caps. Writes all sub-queries to `out` if it is not NULL.
+ * Returns their number. */
+static uint32_t cut_all(
+    const struct eb_route_split *split, uint64_t row_bytes, struct eb_route_sub *out)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < split->sub_count; i++) {
+        struct eb_route_sub rest = split->subs[i];
+        do {
+            struct eb_route_sub first =
+                rest.is_default ? rest : cut_first(split->query->caps, row_bytes, &rest);
+            if (out) {
+                out[count] = first;
+            }
+            count++;
+        } while (!rest.is_default && rest.bag_count > 0);
+    }
+    return count;
+}
+
+/* Returns whether a sub-query exceeds the caps. */
+static bool has_large_sub(const struct eb_route_split *split, uint64_t row_bytes)
+{
+    const struct eb_route_caps *caps = split->query->caps;
+    bool is_any = false;
+    for (uint32_t i = 0; caps && i < split->sub_count && !is_any; i++) {
+        is_any = eb_route_sub_request_bytes(&split->subs[i]) > caps->request_bytes ||
+                 eb_route_sub_answer_bytes(&split->subs[i], row_bytes) > caps->answer_bytes;
+    }
+    return is_any;
+}
+
+static bool cut_large_subs(struct eb_route_split *split, struct eb_arena *arena)
+{
+    uint64_t row_bytes = split->query->job->table->row_elements * eb_type_bytes(split->result_type);
+    if (!has_large_sub(split, row_bytes)) {
+        return true;
+    }
+    uint32_t count = cut_all(split, row_bytes, NULL);
+    struct eb_route_sub *subs = eb_arena_take(arena, count * sizeof *subs);
+    if (subs) {
+        (void)cut_all(split, row_bytes, subs);
+        split->subs = subs;
+        split->sub_count = count;
+    }
+    return subs;
+}
+
+/* ---- the default row ---- */
+
+/* Returns whether the default row is asked for: some bag is empty or may become so; or the table is
+ * keyed, and its part must say whether it has the key. */
 static bool needs_default(const struct eb_route_query *query)
 {
     const struct eb_bag_job *job = query->job;
-    if (!query->has_default || !job->starts || (!query->rule.by_key && query->default_index < 0)) {
+    if (!query->has_default || query->rule.by_key) {
+        return query->has_default;
+    }
+    if (!job->starts || query->default_index < 0) {
         return false;
     }
-    bool is_any_empty = query->rule.by_key && job->bag_count > 0;
+    bool is_any_empty = query->may_leave_out;
     for (uint32_t bag = 0; bag < job->bag_count && !is_any_empty; bag++) {
         is_any_empty = job->starts[bag] == job->starts[bag + 1];
     }
@@ -252,9 +365,9 @@ bool eb_route_split(
     assert(parts > 0 && parts <= EB_PARTS_MAX);
     *split = (struct eb_route_split){
         .query = query,
-        .by_row = is_by_row(job),
+        .by_row = eb_route_is_by_row(job),
         .result_type = job->reduction == EB_REDUCTION_NONE ? job->output_type
-                                                           : find_sum_type(job->table->type),
+                                                           : eb_route_sum_type(job->table->type),
         .subs = eb_arena_take(arena, (parts + 1) * sizeof *split->subs),
     };
     struct eb_route_sub **of_part =
@@ -275,7 +388,7 @@ bool eb_route_split(
         }
     }
     deal_rows(&dealing, of_part);
-    return !needs_default(query) || add_default(split, arena);
+    return (!needs_default(query) || add_default(split, arena)) && cut_large_subs(split, arena);
 }
 
 /* ---- tables that are not divided ---- */
@@ -342,7 +455,7 @@ bool eb_route_split_whole(const struct eb_route_query *query, uint32_t part, str
         .reports_missing =
             query->rule.by_key && (query->missing == EB_MISSING_ERROR || query->wants_missing),
         .output_type = job->output_type,
-        .weights_type = find_sum_type(job->table->type),
+        .weights_type = eb_route_sum_type(job->table->type),
         .index_count = eb_route_row_count(job),
         .bag_count = job->bag_count,
     };
@@ -351,5 +464,5 @@ bool eb_route_split_whole(const struct eb_route_query *query, uint32_t part, str
     }
     copy_whole(job, sub);
     split->by_row = true;
-    return true;
+    return cut_large_subs(split, arena);
 }

@@ -14,6 +14,15 @@
 #include "proto/arena.h"
 #include "server/formats/part_of.h"
 
+/* Bounds of one leg. A bag is never cut, because its sum in a part is made in index order, so a leg
+ * with a single bag may exceed them. */
+struct eb_route_caps {
+    uint64_t request_bytes; /* of indices, weights and lengths */
+    uint64_t answer_bytes;  /* of values and positions */
+    uint32_t queries;
+    uint32_t items; /* of a leg: from that of its first query to that of its last; 0: any number */
+};
+
 struct eb_route_query {
     /* The checked job. Its rows are row numbers of the whole table or, if the table is keyed, keys
      * (eb_key_index_remote). It has no results yet. */
@@ -22,7 +31,13 @@ struct eb_route_query {
     enum eb_missing missing; /* policy for the keys that no part has; never UNSPECIFIED */
     int64_t default_index;   /* row or key that fills empty bags, if has_default */
     bool has_default;        /* not set if the default vector or zeros fill empty bags */
-    bool wants_missing;      /* the caller wants to know which keys are missing */
+    /* Whether the row that replaces missing keys has a key itself, unknown_key. Only route_fetch.h
+     * needs to know. */
+    bool has_unknown_key;
+    int64_t unknown_key;
+    bool may_leave_out;               /* bags may become empty (eb_route_merge_leave_out) */
+    bool wants_missing;               /* the caller wants to know which keys are missing */
+    const struct eb_route_caps *caps; /* sub-queries that exceed them are cut; NULL: none is */
 };
 
 struct eb_route_sub {
@@ -54,7 +69,9 @@ struct eb_route_split {
     bool by_row;
     enum eb_type result_type; /* type of the rows of all results but the default row's */
     uint32_t sub_count;
-    struct eb_route_sub *subs; /* [sub_count] in order of parts; that of the default row is last */
+    /* [sub_count] in order of parts; several of one part have different bags. That of the default
+     * row is last. */
+    struct eb_route_sub *subs;
     /* The rows in which the table's default vector stands for missing row numbers of a dense table.
      * They lie in no part: this sub-query is computed here, on job->table, as if it were that of a
      * part after the last one. Its indices are EB_ROW_VECTOR. Its index_count may be 0. */
@@ -71,6 +88,16 @@ bool eb_route_split(
  * says whether the table is keyed. */
 bool eb_route_split_whole(const struct eb_route_query *query, uint32_t part, struct eb_arena *arena,
     struct eb_route_split *split);
+
+/* Returns the type of the numbers in which the parts send sums of rows of type T. */
+enum eb_type eb_route_sum_type(enum eb_type type);
+/* Returns whether the parts of a divided table send the job's rows one by one. */
+bool eb_route_is_by_row(const struct eb_bag_job *job);
+
+/* Returns the bytes of a sub-query's arrays in a request. */
+uint64_t eb_route_sub_request_bytes(const struct eb_route_sub *sub);
+/* Returns the bytes of its values and positions in an answer, with rows of `row_bytes` bytes. */
+uint64_t eb_route_sub_answer_bytes(const struct eb_route_sub *sub, uint64_t row_bytes);
 
 /* Returns the number of entries in a job's row list. */
 static inline uint32_t eb_route_row_count(const struct eb_bag_job *job)

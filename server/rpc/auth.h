@@ -16,7 +16,7 @@ struct eb_principal {
     bool has_token;
     bool has_all_models;
     bool is_admin;
-    bool is_router; /* may claim versions */
+    bool is_router; /* may claim versions, and ask for rows of one part */
     char **models;  /* [model_count] models that it may look up, unless has_all_models */
     size_t model_count;
 };

@@ -131,6 +131,12 @@ bool eb_bag_query_refuse_part(const struct eb_bag_query_position *position,
         return eb_bag_query_refuse(position, error, EB_STATUS_INVALID_ARGUMENT,
             "part = %u, but the rows of this table are not divided here", part);
     }
+    if (part == table->part) {
+        return eb_bag_query_refuse(position, error, EB_STATUS_PERMISSION_DENIED,
+            "part = %u: only callers with router: true in auth_file may ask for the rows of one "
+            "part; ask a router",
+            part);
+    }
     return eb_bag_query_refuse(position, error, EB_STATUS_FAILED_PRECONDITION,
         "this server has only part %u of %u of the rows, counted from 0; ask a router", here->part,
         here->parts);
@@ -140,7 +146,9 @@ bool eb_bag_query_fill(const struct eb_bag_query_position *position,
     const struct eb_feature *feature, const struct eb_wire_query *wire, struct eb_bag_query *query,
     struct eb_error *error)
 {
-    if (__builtin_expect(wire->part != feature->table->part, 0)) {
+    bool is_refused =
+        wire->part != feature->table->part || (wire->part != 0 && !position->may_name_part);
+    if (__builtin_expect(is_refused, 0)) {
         return eb_bag_query_refuse_part(position, feature->table, wire->part, error);
     }
     eb_bag_query_begin(feature, query);

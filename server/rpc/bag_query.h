@@ -15,6 +15,7 @@ struct eb_bag_query_position {
     size_t number;  /* index of the query or of the group in the request; EB_NO_QUERY if errors give
                        only the name */
     size_t feature; /* index of the feature in the group; EB_NO_FEATURE for the whole group */
+    bool may_name_part;            /* the caller may ask for rows of one part */
     enum eb_type output_type;      /* of all queries; if unspecified, each table's own */
     const struct eb_feature *last; /* of the query before, as a hint; NULL if there is none */
 };

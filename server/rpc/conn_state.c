@@ -88,6 +88,7 @@ void eb_rpc_conn_hold(struct eb_lookup *lookup, uint64_t bytes)
 void eb_rpc_conn_drop(struct eb_lookup *lookup, uint64_t bytes)
 {
     if (lookup->conn) {
+        assert(bytes <= lookup->held_bytes);
         find_load(lookup->conn, lookup)->held_bytes -= bytes;
         lookup->held_bytes -= bytes;
     }

@@ -69,6 +69,7 @@ struct eb_service_loop {
     unsigned command_count; /* unfinished commands of ModelAdmin, and requests about settings */
     /* Whether the server drains, or will after drain_delay_ms. Health reports this. */
     bool is_leaving;
+    bool is_unready;              /* whether this is a router that should get no requests now */
     struct eb_list watches;       /* struct eb_health_watch, linked by eb_health_watch.link */
     struct eb_list model_watches; /* struct eb_model_watch, linked by eb_model_watch.link */
     uint64_t holdings_told_ms;    /* time when all of them were last sent a change */

@@ -1,7 +1,9 @@
 #include "server/rpc/health_service.h"
 
 #include "proto/codec_health.h"
+#include "server/route/leg_link.h"
 #include "server/rpc/auth_call.h"
+#include "server/rpc/catalogue.h"
 #include "server/rpc/reply.h"
 #include "server/rpc/rpc_call.h"
 
@@ -37,8 +39,10 @@ static bool is_service(const char *name)
 /* The state that a status is derived from, and the caller that it is sent to. */
 struct view {
     const struct eb_snapshot *snapshot;
-    const struct eb_principal *caller; /* gets no status of models that it may not see */
+    const struct eb_route_table *routes; /* as in struct eb_unary_request */
+    const struct eb_principal *caller;   /* gets no status of models that it may not see */
     bool is_leaving;
+    bool is_unready; /* concerns the server itself, but none of its services and models */
 };
 
 static enum eb_health_status find_health(const struct view *view, const char *name)
@@ -48,13 +52,15 @@ static enum eb_health_status find_health(const struct view *view, const char *na
     if (!is_ours && (!model || !eb_principal_may_see(view->caller, name))) {
         return EB_HEALTH_SERVICE_UNKNOWN;
     }
-    bool is_ready = is_ours || model->served;
+    bool is_unready = name[0] == '\0' && (view->is_unready || view->snapshot->not_ready);
+    bool is_ready = is_ours ? !is_unready : eb_catalogue_is_complete(view->routes, model->served);
     return is_ready && !view->is_leaving ? EB_HEALTH_SERVING : EB_HEALTH_NOT_SERVING;
 }
 
 static struct view view_of(const struct eb_unary_request *unary)
 {
-    return (struct view){unary->snapshot, unary->caller, unary->is_leaving};
+    return (struct view){
+        unary->snapshot, unary->routes, unary->caller, unary->is_leaving, unary->is_unready};
 }
 
 static uint32_t name_bytes_max(const struct eb_limits *limits)
@@ -142,7 +148,11 @@ static void tell_watch(struct eb_rpc_call *call)
     const struct eb_lookup_pool *lookups = &call->conn->loop->lookups;
     struct eb_error error;
     bool is_leaving = call->conn->loop->is_leaving || eb_loop_is_draining(lookups->loop);
-    struct view view = {lookups->snapshot, eb_auth_call_renew(call, &error), is_leaving};
+    struct view view = {.snapshot = lookups->snapshot,
+        .routes = lookups->legs ? eb_leg_link_routes(lookups->legs) : NULL,
+        .caller = eb_auth_call_renew(call, &error),
+        .is_leaving = is_leaving,
+        .is_unready = call->conn->loop->is_unready};
     assert(view.caller); /* Access is EB_METHOD_FOR_ALL. */
     enum eb_health_status status = find_health(&view, watch->name);
     if (status == watch->told || call->is_finished ||

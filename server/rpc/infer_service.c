@@ -2,6 +2,7 @@
 
 #include "inference/open_inference.pb-c.h"
 #include "proto/codec_infer.h"
+#include "server/rpc/catalogue.h"
 #include "server/rpc/infer_query.h"
 #include "server/rpc/lookup_state.h"
 #include "server/rpc/reply.h"
@@ -37,9 +38,9 @@ struct eb_outgoing *eb_infer_service_server_live(
 struct eb_outgoing *eb_infer_service_server_ready(
     const struct eb_unary_request *unary, struct eb_error *error)
 {
-    return eb_empty_decode(unary->bytes, unary->size, error)
-               ? answer_flag(unary, !unary->is_leaving, error)
-               : NULL;
+    bool is_ready = !unary->is_leaving && !unary->is_unready && !unary->snapshot->not_ready;
+    return eb_empty_decode(unary->bytes, unary->size, error) ? answer_flag(unary, is_ready, error)
+                                                             : NULL;
 }
 
 struct eb_outgoing *eb_infer_service_server_metadata(
@@ -91,7 +92,9 @@ struct eb_outgoing *eb_infer_service_model_ready(
     if (!model && error->status != EB_STATUS_NOT_FOUND) {
         return NULL;
     }
-    bool is_ready = !unary->is_leaving && model && eb_snapshot_find_version(model, query->version);
+    const struct eb_model_version *version =
+        model ? eb_snapshot_find_version(model, query->version) : NULL;
+    bool is_ready = !unary->is_leaving && eb_catalogue_is_complete(unary->routes, version);
     return answer_flag(unary, is_ready, error);
 }
 

@@ -5,6 +5,7 @@
 #include "server/rpc/catalogue.h"
 #include "server/rpc/model_choice.h"
 #include "server/rpc/outcome.h"
+#include "server/rpc/remote.h"
 #include "server/rpc/reply.h"
 #include "server/rpc/rpc_call.h"
 #include "server/rpc/watch_service.h"
@@ -19,7 +20,7 @@
 #define IDLE_LOOKUPS_MAX 64
 
 /* Bytes that planning and answering one query takes from the arena, in addition to decoding. */
-#define PLAN_BYTES_PER_QUERY 2048
+#define PLAN_BYTES_PER_QUERY 2376
 
 static_assert(EB_PLAN_QUERY_BYTES + sizeof(struct eb_partial_answer) +
                       sizeof(struct eb_wire_result) + (EB_TENSOR_RANK_MAX + 2) * sizeof(uint64_t) +
@@ -55,9 +56,11 @@ static struct eb_lookup *take_lookup(struct eb_rpc_call *call)
             return NULL;
         }
         eb_arena_init(&lookup->arena, &pool->answer_memory);
+        eb_arena_init(&lookup->remote_arena, &pool->answer_memory);
     }
     memset(lookup, 0, offsetof(struct eb_lookup, error));
     eb_list_init(&lookup->link);
+    eb_list_init(&lookup->given_up);
     lookup->error.status = EB_STATUS_OK;
     lookup->pool = pool;
     lookup->codec = call->method->codec;
@@ -70,6 +73,7 @@ static struct eb_lookup *take_lookup(struct eb_rpc_call *call)
 static void free_lookup(struct eb_lookup *lookup)
 {
     eb_arena_deinit(&lookup->arena);
+    eb_arena_deinit(&lookup->remote_arena);
     free(lookup);
 }
 
@@ -96,14 +100,19 @@ static void give_inputs(struct eb_lookup *lookup)
         eb_model_version_give(lookup->version);
         lookup->version = NULL;
     }
+    if (lookup->remote) {
+        eb_remote_free(lookup);
+    }
     eb_arena_reset(&lookup->arena, 0);
+    eb_arena_reset(&lookup->remote_arena, 0);
 }
 
 /* Gives back everything that a lookup holds, then the lookup. It must not be QUEUED. */
 static void give_lookup(struct eb_lookup *lookup)
 {
-    assert(lookup->state != EB_LOOKUP_QUEUED && lookup->state != EB_LOOKUP_IDLE);
     struct eb_lookup_pool *pool = lookup->pool;
+    assert(lookup->state != EB_LOOKUP_QUEUED && lookup->state != EB_LOOKUP_REMOTE &&
+           lookup->state != EB_LOOKUP_IDLE);
     if (lookup->state != EB_LOOKUP_REPLYING) { /* A lookup that was run has given them back. */
         give_inputs(lookup);
     }
@@ -118,6 +127,9 @@ static void give_lookup(struct eb_lookup *lookup)
     pool->idle_count++;
 }
 
+static bool lay_out_all(struct eb_lookup *lookup, bool is_small);
+static void on_remote_over(struct eb_lookup *lookup);
+
 void eb_lookup_pool_init(struct eb_lookup_pool *pool, const struct eb_lookup_context *context,
     struct eb_loop *loop, struct eb_snapshot *snapshot)
 {
@@ -126,6 +138,9 @@ void eb_lookup_pool_init(struct eb_lookup_pool *pool, const struct eb_lookup_con
         .snapshot = snapshot,
         .answer_memory = eb_buffer_pool_memory(eb_loop_answer_pool(loop))};
     eb_list_init(&pool->idle);
+    eb_list_init(&pool->given_up);
+    pool->lay_out = lay_out_all;
+    pool->on_remote_over = on_remote_over;
 }
 
 void eb_lookup_pool_deinit(struct eb_lookup_pool *pool)
@@ -215,11 +230,16 @@ static bool take_version(struct eb_lookup *lookup)
         .model = lookup->request->model,
         .label = lookup->request->version_label,
         .version = lookup->request->version,
+        .is_router = lookup->pool->legs,
     };
     const struct eb_snapshot_model *model = eb_model_choice_find(&choice, &lookup->error);
     struct eb_model_version *version =
         model ? eb_model_choice_find_version(&choice, model, &lookup->error) : NULL;
     lookup->version = version ? eb_model_version_take(version) : NULL;
+    bool has_label = choice.label && choice.label[0] != '\0';
+    if (version && choice.version != 0 && !has_label) {
+        eb_model_version_note_named(version, lookup->arrival_ns);
+    }
     return version;
 }
 
@@ -233,6 +253,7 @@ static bool check_lookup(struct eb_lookup *lookup)
     plan->version = lookup->version;
     plan->limits = &lookup->pool->limits;
     plan->ops = lookup->pool->context->ops;
+    plan->may_name_part = lookup->caller->is_router;
     plan->arena = &lookup->arena;
     plan->pool = eb_loop_answer_pool(lookup->pool->loop);
     plan->memo = &lookup->pool->memo;
@@ -285,31 +306,6 @@ static size_t count_together(const struct eb_plan *plan, size_t first)
     return end - first;
 }
 
-/* Lays out the answer. Lays out partial answers if they are requested and there would be more than
- * one. */
-static bool lay_out_all(struct eb_lookup *lookup, bool is_small)
-{
-    const struct eb_plan *plan = &lookup->plan;
-    bool is_partial = lookup->request->partial && lookup->may_be_partial && !is_small &&
-                      count_together(plan, 0) < plan->result_count;
-    lookup->partials = &lookup->whole;
-    if (!is_partial) {
-        return lay_out_answer(lookup, &lookup->whole, 0, plan->result_count);
-    }
-    lookup->partials = eb_arena_take(&lookup->arena, plan->result_count * sizeof *lookup->partials);
-    if (!lookup->partials) {
-        return eb_plan_refuse_memory(&lookup->error, "the answer's parts");
-    }
-    memset(lookup->partials, 0, plan->result_count * sizeof *lookup->partials);
-    bool is_good = true;
-    for (size_t first = 0; first < plan->result_count && is_good;) {
-        size_t count = count_together(plan, first);
-        is_good = lay_out_answer(lookup, &lookup->partials[lookup->partial_count], first, count);
-        first += count;
-    }
-    return is_good;
-}
-
 /* Returns whether the answer memory that is taken, the lookup's answer included, is within the
  * connection's share. If not, sets lookup->error. */
 static bool check_share(struct eb_lookup *lookup)
@@ -324,6 +320,31 @@ static bool check_share(struct eb_lookup *lookup)
         "memory left (answer_memory_bytes); send less at once or retry later",
         (unsigned long long)(pool->taken_bytes - lookup->taken_bytes_max));
     return false;
+}
+
+/* Lays out the answer. Lays out partial answers if they are requested and there would be more than
+ * one. */
+static bool lay_out_all(struct eb_lookup *lookup, bool is_small)
+{
+    const struct eb_plan *plan = &lookup->plan;
+    bool is_partial = lookup->request->partial && lookup->may_be_partial && !is_small &&
+                      count_together(plan, 0) < plan->result_count;
+    lookup->partials = &lookup->whole;
+    if (!is_partial) {
+        return lay_out_answer(lookup, &lookup->whole, 0, plan->result_count) && check_share(lookup);
+    }
+    lookup->partials = eb_arena_take(&lookup->arena, plan->result_count * sizeof *lookup->partials);
+    if (!lookup->partials) {
+        return eb_plan_refuse_memory(&lookup->error, "the answer's parts");
+    }
+    memset(lookup->partials, 0, plan->result_count * sizeof *lookup->partials);
+    bool is_good = true;
+    for (size_t first = 0; first < plan->result_count && is_good;) {
+        size_t count = count_together(plan, first);
+        is_good = lay_out_answer(lookup, &lookup->partials[lookup->partial_count], first, count);
+        first += count;
+    }
+    return is_good && check_share(lookup);
 }
 
 /* ---- answers ---- */
@@ -595,6 +616,9 @@ static void on_lookup_back(struct eb_mail *mail)
     struct eb_outgoing *answer = partial->answer;
     partial->answer = NULL;
     lookup->open_partial_count--;
+    if (lookup->remote) {
+        eb_remote_complete(lookup, &partial->work);
+    }
     *count_queued(lookup) -= 1;
     uint64_t begun_ns = partial->work.begun_ns;
     if (begun_ns != 0 && (lookup->begun_ns == 0 || begun_ns < lookup->begun_ns)) {
@@ -661,6 +685,8 @@ static bool submit_works(struct eb_lookup *lookup)
     struct eb_lookup_pool *pool = lookup->pool;
     size_t count = lookup->partial_count;
     struct eb_admission admission;
+    bool is_repeated =
+        lookup->request->attempt > 0 || (lookup->call && lookup->call->call->is_repeated);
     struct eb_work **works = eb_arena_take(&lookup->arena, count * sizeof(struct eb_work *));
     if (!works) {
         return eb_plan_refuse_memory(&lookup->error, "the answer's parts");
@@ -672,6 +698,7 @@ static bool submit_works(struct eb_lookup *lookup)
         works[i]->deadline_ns = lookup->deadline_ns;
         works[i]->cancelled = &lookup->is_cancelled;
         works[i]->priority = lookup->request->priority;
+        works[i]->is_repeated = is_repeated;
         works[i]->source = lookup->conn;
         works[i]->on_done = on_work_done;
     }
@@ -708,6 +735,9 @@ static void compute_inline(struct eb_lookup *lookup, uint64_t now_ns)
         eb_bag_stream_init(&stream, context->ops, context->schedules);
         eb_bag_stream_pool(&stream, &all, NULL);
     }
+    if (lookup->remote) {
+        eb_remote_complete(lookup, work);
+    }
     lookup->answer = lookup->whole.answer;
     lookup->whole.answer = NULL;
 }
@@ -739,17 +769,63 @@ static bool compute_or_submit(struct eb_lookup *lookup, bool is_inline)
     return !submit_works(lookup);
 }
 
+/* Lays out, if it is not yet, and computes a lookup whose rows are all here. Returns true if it is
+ * over, with its answer or error set; false if it is now QUEUED. */
+static bool compute_lookup(struct eb_lookup *lookup)
+{
+    const struct eb_plan *plan = &lookup->plan;
+    bool is_inline = is_small(lookup) || weigh_jobs(plan, 0, plan->counts.query_count) == 0;
+    return (lookup->partial_count == 0 && !lay_out_all(lookup, is_inline)) ||
+           compute_or_submit(lookup, is_inline);
+}
+
+/* Asks part servers for the rows that are not here. Returns true if the lookup is over; false if it
+ * is now REMOTE or QUEUED. */
+static bool run_remote(struct eb_lookup *lookup)
+{
+    if (!eb_remote_begin(lookup) || !eb_remote_is_open(lookup)) {
+        return !eb_remote_end(lookup) || compute_lookup(lookup);
+    }
+    lookup->looked_ns = uv_hrtime();
+    lookup->state = EB_LOOKUP_REMOTE;
+    eb_loop_hold(lookup->pool->loop);
+    eb_loop_stay_awake(lookup->pool->loop); /* The legs are sent before it sleeps. */
+    return false;
+}
+
+/* Continues a lookup whose legs are over. */
+static void on_remote_over(struct eb_lookup *lookup)
+{
+    struct eb_lookup_pool *pool = lookup->pool;
+    const struct eb_buffer_pool *answers = eb_loop_answer_pool(pool->loop);
+    lookup->state = EB_LOOKUP_CHECKED;
+    if (lookup->error.status == EB_STATUS_OK) {
+        lookup->shortages = eb_lookup_pool_shortages(pool);
+    }
+    uint64_t taken_bytes = answers->taken_bytes;
+    lookup->taken_bytes_max =
+        taken_bytes + (lookup->conn ? eb_backpressure_room_bytes(lookup->conn) : 0);
+    eb_list_remove(&lookup->given_up);
+    if (!eb_remote_end(lookup) || compute_lookup(lookup)) {
+        note_shortage(lookup);
+        conclude_lookup(lookup);
+        finish_queued(lookup);
+    } else if (lookup->conn && answers->taken_bytes > taken_bytes) {
+        uint64_t held_bytes = lookup->held_bytes;
+        eb_rpc_conn_drop(lookup, held_bytes);
+        eb_rpc_conn_hold(lookup, held_bytes + answers->taken_bytes - taken_bytes);
+    }
+    eb_loop_release(pool->loop);
+}
+
 /* Checks and computes a lookup that was read. Returns true if the lookup is over, with its answer
- * or error set; false if it is QUEUED. */
+ * or error set; false if it is QUEUED or REMOTE. */
 static bool run_lookup(struct eb_lookup *lookup)
 {
     bool is_slow = lookup->message.size >= SLOW_MESSAGE_BYTES;
-    if ((!is_slow || is_in_time(lookup, uv_hrtime())) && check_lookup(lookup)) {
-        bool is_inline = is_small(lookup);
-        if (lay_out_all(lookup, is_inline) && check_share(lookup) &&
-            !compute_or_submit(lookup, is_inline)) {
-            return false;
-        }
+    if ((!is_slow || is_in_time(lookup, uv_hrtime())) && check_lookup(lookup) &&
+        !(lookup->plan.remotes ? run_remote(lookup) : compute_lookup(lookup))) {
+        return false;
     }
     note_shortage(lookup);
     conclude_lookup(lookup);
@@ -766,10 +842,22 @@ static void refuse_batch(struct eb_lookup *lookup)
         lookup->pushback_ms);
 }
 
-/* Tells the executor that nobody waits for the lookup any longer. */
+/* Notes that nobody waits for the lookup any longer. The executor sees that at once; legs are given
+ * up before the loop sleeps, because the lookup ends with them. */
 static void cancel_lookup(struct eb_lookup *lookup)
 {
     atomic_store_explicit(&lookup->is_cancelled, true, memory_order_relaxed);
+    if (lookup->state == EB_LOOKUP_REMOTE) {
+        eb_list_push(&lookup->pool->given_up, &lookup->given_up);
+        eb_loop_stay_awake(lookup->pool->loop);
+    }
+}
+
+void eb_lookup_pool_sweep(struct eb_lookup_pool *pool)
+{
+    while (!eb_list_is_empty(&pool->given_up)) {
+        eb_remote_abandon(EB_CONTAINER_OF(pool->given_up.next, struct eb_lookup, given_up));
+    }
 }
 
 /* ---- requests ---- */

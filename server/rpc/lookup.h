@@ -23,5 +23,7 @@ struct eb_outgoing *eb_lookup_drop_if_expired(
 /* Initialises an empty pool. `context` and `snapshot` are borrowed. */
 void eb_lookup_pool_init(struct eb_lookup_pool *pool, const struct eb_lookup_context *context,
     struct eb_loop *loop, struct eb_snapshot *snapshot);
+/* Gives up the legs of lookups that nobody waits for. Called before the loop sleeps. */
+void eb_lookup_pool_sweep(struct eb_lookup_pool *pool);
 /* Frees the lookups, which must all be idle, and the feature memo. */
 void eb_lookup_pool_deinit(struct eb_lookup_pool *pool);

@@ -19,7 +19,9 @@
 
 #include <stdatomic.h>
 
+struct eb_leg_link;
 struct eb_lookup;
+struct eb_remote;
 struct eb_rpc_call;
 struct eb_rpc_conn;
 
@@ -52,7 +54,15 @@ struct eb_lookup_pool {
     struct eb_snapshot *snapshot;   /* the snapshot that new requests are answered from */
     struct eb_feature_memo memo;    /* for the versions of the snapshot */
     struct eb_memory answer_memory; /* takes from the loop's answer pool */
-    struct eb_list idle;            /* kept for the next requests, linked by eb_lookup.link */
+    /* The way to part servers; NULL if this is no router. */
+    struct eb_leg_link *legs;
+    /* remote.h; set by lookup.c. lay_out lays out the answer, as one message if `is_small`.
+     * Returns false with lookup->error set if it cannot. */
+    bool (*lay_out)(struct eb_lookup *lookup, bool is_small);
+    void (*on_remote_over)(struct eb_lookup *lookup);
+    struct eb_list given_up; /* lookups that nobody waits for, linked by eb_lookup.given_up; their
+                                legs are still in flight */
+    struct eb_list idle;     /* kept for the next requests, linked by eb_lookup.link */
     size_t idle_count;
     /* Numbers of partial answers that the executor has. Small lookups are computed on the loop
      * ahead of those of batch priority, but not ahead of the others. */
@@ -64,6 +74,7 @@ enum eb_lookup_state {
     EB_LOOKUP_IDLE,
     EB_LOOKUP_READING,
     EB_LOOKUP_CHECKED,
+    EB_LOOKUP_REMOTE, /* waits for part servers (remote.h) */
     EB_LOOKUP_QUEUED, /* with the executor, queued or running */
     EB_LOOKUP_REPLYING
 };
@@ -111,6 +122,8 @@ struct eb_lookup {
     struct eb_wire_request *request;
     struct eb_model_version *version;
     struct eb_plan plan;
+    struct eb_remote *remote; /* from the remote arena; NULL if all tables are here */
+    struct eb_list given_up;  /* in the pool's list */
     /* Kept by conn_state.c. */
     uint64_t held_bytes;      /* bytes counted against the connection; 0 if not queued */
     struct eb_list link;      /* in the connection's lookups or in the idle ones of the pool */
@@ -123,6 +136,7 @@ struct eb_lookup {
     struct eb_error error;
     struct eb_trace_parent own_trace; /* from the request; unset if `trace` is NULL */
     struct eb_arena arena;
+    struct eb_arena remote_arena; /* see remote.h */
 };
 
 /* Returns how often memory for inputs, scratch or answers was refused. */

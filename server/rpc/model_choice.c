@@ -28,6 +28,18 @@ const struct eb_snapshot_model *eb_model_choice_find(
     return model;
 }
 
+/* Returns whether a version is listed that may answer later. */
+static bool is_version_loading(const struct eb_snapshot_model *model, uint64_t number)
+{
+    for (size_t i = 0; i < model->version_count; i++) {
+        const struct eb_snapshot_version *version = &model->versions[i];
+        if (version->number == number) {
+            return version->state == EB_VERSION_LOADING;
+        }
+    }
+    return false;
+}
+
 struct eb_model_version *eb_model_choice_find_version(const struct eb_model_choice *choice,
     const struct eb_snapshot_model *model, struct eb_error *error)
 {
@@ -39,7 +51,14 @@ struct eb_model_version *eb_model_choice_find_version(const struct eb_model_choi
         return NULL;
     }
     struct eb_model_version *version = eb_snapshot_find_version(model, number);
-    if (!version && number == 0) {
+    if (!version && choice->is_router && number == 0) {
+        eb_error_set(
+            error, EB_STATUS_UNAVAILABLE, "model \"%s\" has no complete version yet", model->name);
+    } else if (!version && choice->is_router && is_version_loading(model, number)) {
+        eb_error_set(error, EB_STATUS_UNAVAILABLE,
+            "version %llu of model \"%s\" is not complete yet", (unsigned long long)number,
+            model->name);
+    } else if (!version && number == 0) {
         eb_error_set(
             error, EB_STATUS_NOT_FOUND, "model \"%s\" has no version in memory yet", model->name);
     } else if (!version) {

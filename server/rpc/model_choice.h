@@ -17,6 +17,7 @@ struct eb_model_choice {
     const char *model;         /* name; empty for the only model, see eb_snapshot_find */
     const char *label;         /* label of the version; NULL or empty if there is none */
     uint64_t version;          /* number, if there is no label; 0 for the version that is served */
+    bool is_router;            /* versions may be there that are not complete */
 };
 
 /* Returns the model. Returns NULL with *error set: PERMISSION_DENIED if the caller lacks the right
@@ -24,6 +25,6 @@ struct eb_model_choice {
 const struct eb_snapshot_model *eb_model_choice_find(
     const struct eb_model_choice *choice, struct eb_error *error);
 /* Returns the version of that model that answers the request. Returns NULL with *error set:
- * NOT_FOUND. */
+ * UNAVAILABLE if a router waits until the version is complete; else NOT_FOUND. */
 struct eb_model_version *eb_model_choice_find_version(const struct eb_model_choice *choice,
     const struct eb_snapshot_model *model, struct eb_error *error);

@@ -12,6 +12,7 @@ static const char cut_text[] = "the call ended before the answer was ready";
 
 static void count_request(struct eb_counters *counters, unsigned method, enum eb_status status)
 {
+    assert(status <= EB_STATUS_UNAUTHENTICATED);
     counters->requests[method][status]++;
 }
 

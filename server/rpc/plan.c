@@ -33,9 +33,16 @@ struct draft {
     struct eb_bag_sequence_extent sequence_extent;
 };
 
+/* A sequence lookup whose lists are made later (eb_plan_sequence.pending). */
+struct eb_plan_pending {
+    const struct draft *drafts;            /* of the query, or [features] of the group */
+    struct eb_bag_query_position position; /* of the query, or of the whole group */
+};
+
 static_assert(sizeof(struct draft) + sizeof(struct eb_plan_query) + sizeof(struct eb_bag_job) +
                       sizeof(struct eb_plan_result) + sizeof(struct eb_plan_missing) +
                       sizeof(struct eb_feature *) + sizeof(struct eb_plan_sequence) +
+                      sizeof(struct eb_plan_remote) + sizeof(struct eb_plan_pending) +
                       ERROR_TEXT_BYTES + 64 <=
                   EB_PLAN_QUERY_BYTES,
     "what planning a query takes");
@@ -178,11 +185,47 @@ static void *take_scratch_array(struct eb_plan *plan, uint64_t count, size_t ele
     return room;
 }
 
-/* Takes memory for the lists of a sequence lookup and gives them to the plan's next result.
- * `drafts` has the measured query, or those of a group. Returns false with *error set if out of
+/* Returns whether the table's rows are on other servers, and only these know its keys. */
+static bool has_remote_keys(const struct draft *draft)
+{
+    return draft->feature->table->is_remote && draft->query.table->keys;
+}
+
+/* Marks the sequence lookup as pending if its lists cannot be made now. Returns false if out of
  * memory. */
-static __attribute__((cold, noinline)) bool begin_sequence(
-    struct eb_plan *plan, const struct draft *drafts, size_t count, struct eb_error *error)
+static bool keep_pending(struct eb_plan *plan, const struct eb_bag_query_position *position,
+    const struct draft *drafts, size_t count, struct eb_plan_sequence *sequence)
+{
+    bool is_pending = false;
+    for (size_t i = 0; i < count; i++) {
+        is_pending = is_pending || has_remote_keys(&drafts[i]);
+    }
+    if (!is_pending) {
+        return true;
+    }
+    struct eb_plan_pending *pending = eb_arena_take(plan->arena, sizeof *pending);
+    struct draft *kept = NULL;
+    if (!position->is_group) { /* The drafts of a group are in the arena. */
+        kept = eb_arena_take(plan->arena, sizeof *kept);
+        if (!kept) {
+            return false;
+        }
+        *kept = drafts[0];
+    }
+    if (!pending) {
+        return false;
+    }
+    *pending = (struct eb_plan_pending){kept ? kept : drafts, *position};
+    sequence->pending = pending;
+    return true;
+}
+
+/* Takes memory for the lists of a sequence lookup and gives them to the plan's next result.
+ * `drafts` has the measured query, or those of a group; a group's are kept. `position` is that of
+ * the query, or of the whole group. Returns false with *error set if out of memory. */
+static __attribute__((cold, noinline)) bool begin_sequence(struct eb_plan *plan,
+    const struct eb_bag_query_position *position, const struct draft *drafts, size_t count,
+    struct eb_error *error)
 {
     const struct eb_bag_sequence *first = &drafts[0].sequence;
     uint64_t bag_count = 0;
@@ -202,6 +245,9 @@ static __attribute__((cold, noinline)) bool begin_sequence(
         .inverse = inverse,
         .padded_len = first->pad ? first->max_len : 0,
     };
+    if (!keep_pending(plan, position, drafts, count, sequence)) {
+        return eb_plan_refuse_memory(error, "the request's queries");
+    }
     plan->results[plan->result_count].is_single = false;
     plan->results[plan->result_count].sequence = sequence;
     return true;
@@ -248,7 +294,7 @@ static inline bool measure_plan(struct eb_plan *plan, const struct eb_bag_query_
     draft->is_sequence = false;
     if (__builtin_expect(eb_wire_sequence_is_set(&wire->sequence), 0)) {
         return measure_sequence(plan, position, &wire->sequence, draft, error) &&
-               begin_sequence(plan, draft, 1, error);
+               begin_sequence(plan, position, draft, 1, error);
     }
     if (!eb_bag_measure(&draft->query, &draft->extent, &bag_error)) {
         return eb_bag_query_error(position, &bag_error, error);
@@ -279,35 +325,98 @@ static const struct eb_plan_missing *keep_missing(
 {
     struct eb_plan_missing *missing = eb_arena_take(plan->arena, sizeof *missing);
     if (missing) {
-        *missing = (struct eb_plan_missing){*query, first_index};
+        *missing = (struct eb_plan_missing){.query = *query, .first_index = first_index};
     }
     return missing;
 }
 
+/* Returns whether a query's indices lie in no bag because its array of offsets is empty. They are
+ * looked up all the same. */
+static bool are_bagless(const struct eb_bag_query *query)
+{
+    return query->reduction != EB_REDUCTION_NONE && query->layout == EB_LAYOUT_OFFSETS &&
+           query->bounds.bytes == 0 && query->indices.bytes > 0;
+}
+
+/* Returns whether a checked job is that of a pending sequence lookup: its rows have not been taken
+ * out of their bags. */
+static inline bool is_pending_job(const struct draft *draft, const struct eb_bag_job *job)
+{
+    return draft->is_sequence && job->starts;
+}
+
+/* Adds a query to those whose rows are on other servers. The plan's next job is its own. */
+static __attribute__((cold, noinline)) bool keep_remote(struct eb_plan *plan,
+    const struct eb_bag_query_position *position, const struct draft *draft, uint64_t first_index,
+    struct eb_error *error)
+{
+    const struct eb_bag_job *job = &plan->jobs[plan->counts.query_count];
+    bool is_bagless = has_remote_keys(draft) && are_bagless(&draft->query);
+    struct eb_plan_remote *remote = eb_arena_take(plan->arena, sizeof *remote);
+    if (!remote) {
+        return eb_plan_refuse_memory(error, "the request's queries");
+    }
+    *remote = (struct eb_plan_remote){.next = plan->remotes,
+        .number = plan->counts.query_count,
+        .first_index = first_index,
+        .query = draft->query,
+        .position = *position,
+        .is_fetched = is_bagless || is_pending_job(draft, job),
+        .row_count = is_bagless    ? (uint32_t)draft->extent.index_count
+                     : job->starts ? job->starts[job->bag_count]
+                                   : job->bag_count};
+    plan->remotes = remote;
+    plan->remote_count++;
+    return true;
+}
+
+/* Forgets the queries of a result that has failed. */
+static void drop_remotes(struct eb_plan *plan)
+{
+    while (plan->remotes && plan->remotes->number >= plan->counts.query_count) {
+        plan->remotes = plan->remotes->next;
+        plan->remote_count--;
+    }
+}
+
+/* Returns the rows of a job's result that are counted when it has been checked. Those of a pending
+ * sequence lookup are known by then only if they are padded. */
+static inline uint64_t count_checked_rows(const struct draft *draft, const struct eb_bag_job *job)
+{
+    if (__builtin_expect(is_pending_job(draft, job), 0)) {
+        return draft->sequence.pad ? draft->sequence_extent.rows_max : 0;
+    }
+    return job->bag_count;
+}
+
 static inline void count_plan_computed(
-    struct eb_plan *plan, const struct eb_bag_extent *extent, const struct eb_bag_job *job)
+    struct eb_plan *plan, const struct draft *draft, const struct eb_bag_job *job)
 {
     struct eb_plan_counts *counts = &plan->counts;
+    uint64_t row_count = count_checked_rows(draft, job);
     counts->query_count++;
-    counts->index_count += extent->index_count;
-    counts->result_rows += job->bag_count;
-    counts->values_bytes += job->bag_count * extent->result_row_bytes;
+    counts->index_count += draft->extent.index_count;
+    counts->result_rows += row_count;
+    counts->values_bytes += row_count * draft->extent.result_row_bytes;
     counts->gather_bytes += job->gather_bytes;
 }
 
 /* Turns the checked job of a sequence lookup into one that returns its rows, and appends its lists
- * to those of the plan's next result. */
+ * to those of the result. */
 static __attribute__((cold, noinline)) bool take_sequence(struct eb_plan *plan,
-    const struct eb_bag_query_position *position, const struct draft *draft, struct eb_bag_job *job,
-    struct eb_error *error)
+    struct eb_plan_sequence *sequence, const struct eb_bag_query_position *position,
+    const struct draft *draft, struct eb_bag_job *job, struct eb_error *error)
 {
-    struct eb_plan_sequence *sequence = plan->results[plan->result_count].sequence;
+    struct eb_bag_extent extent = draft->extent;
     struct eb_bag_sequence_lists lists = {
         .lengths = sequence->lengths + sequence->lengths_count,
         .inverse = sequence->inverse ? sequence->inverse + sequence->inverse_count : NULL,
         .first_row = (uint32_t)sequence->row_count,
     };
-    eb_bag_sequence_take(&draft->sequence, &draft->extent, &draft->sequence_extent, job, &lists);
+    if (job->table != draft->query.table) { /* Fetched rows have the output type. */
+        extent.gather_row_bytes = extent.result_row_bytes;
+    }
+    eb_bag_sequence_take(&draft->sequence, &extent, &draft->sequence_extent, job, &lists);
     sequence->lengths_count += draft->sequence_extent.bag_count;
     sequence->inverse_count += sequence->inverse ? lists.kept_count : 0;
     sequence->row_count += job->bag_count;
@@ -331,14 +440,17 @@ static inline bool check_plan(struct eb_plan *plan, const struct eb_bag_query_po
     if (!eb_bag_check(plan->ops, &draft->query, extent, job, &bag_error)) {
         return eb_bag_query_error(position, &bag_error, error);
     }
-    if (__builtin_expect(draft->is_sequence, 0) &&
-        !take_sequence(plan, position, draft, job, error)) {
-        return false;
+    if (__builtin_expect(draft->is_sequence, 0)) {
+        struct eb_plan_sequence *sequence = plan->results[plan->result_count].sequence;
+        if (!sequence->pending && !take_sequence(plan, sequence, position, draft, job, error)) {
+            return false;
+        }
     }
     *query = (struct eb_plan_query){
         .table = draft->feature->table,
         .result_row_bytes = extent->result_row_bytes,
         .missing = NULL,
+        .unreached_count = 0,
         .index_count = extent->index_count,
         .indices = draft->query.indices,
         .id_map = draft->query.id_map,
@@ -349,9 +461,13 @@ static inline bool check_plan(struct eb_plan *plan, const struct eb_bag_query_po
             return eb_plan_refuse_memory(error, "the list of missing indices");
         }
     }
+    if (__builtin_expect(draft->feature->table->is_remote, 0) &&
+        !keep_remote(plan, position, draft, first_index, error)) {
+        return false;
+    }
     plan->scratch_room += extent->scratch_bytes;
     plan->scratch_room_bytes -= extent->scratch_bytes;
-    count_plan_computed(plan, extent, job);
+    count_plan_computed(plan, draft, job);
     return true;
 }
 
@@ -361,6 +477,7 @@ static struct eb_bag_query_position number_queries(const struct eb_plan *plan)
         .version = plan->version,
         .number = EB_NO_QUERY,
         .feature = EB_NO_FEATURE,
+        .may_name_part = plan->may_name_part,
         .output_type = (enum eb_type)plan->request->output_type,
     };
 }
@@ -451,7 +568,7 @@ static bool check_plan_features(struct eb_plan *plan, struct eb_group_query *gro
     }
     if (!features || !eb_group_query_lay_out(whole, plan->arena, group, error) ||
         !draft_features(plan, group, &position, drafts, error) ||
-        (drafts[0].is_sequence && !begin_sequence(plan, drafts, count, error))) {
+        (drafts[0].is_sequence && !begin_sequence(plan, whole, drafts, count, error))) {
         return false;
     }
     for (size_t f = 0; f < count; f++) {
@@ -490,6 +607,7 @@ static bool check_plan_group(struct eb_plan *plan, size_t number, struct eb_erro
     }
     plan->asked = asked;
     plan->counts = counts;
+    drop_remotes(plan);
     return false;
 }
 
@@ -639,6 +757,46 @@ bool eb_plan_check(struct eb_plan *plan, struct eb_error *error)
         return check_concat(plan, error);
     }
     return check_queries(plan, error) && check_plan_groups(plan, error);
+}
+
+/* Does what eb_plan_take_pending does for one result. */
+static bool take_pending(
+    struct eb_plan *plan, const struct eb_plan_result *result, struct eb_error *error)
+{
+    const struct eb_plan_pending *pending = result->sequence->pending;
+    struct eb_bag_query_position position = pending->position;
+    struct eb_plan_counts *counts = &plan->counts;
+    for (uint32_t i = 0; i < result->query_count; i++) {
+        const struct draft *draft = &pending->drafts[i];
+        struct eb_bag_job *job = &plan->jobs[result->query_first + i];
+        if (position.is_group) {
+            position.feature = i;
+            position.table = plan->request->groups[position.number].features[i];
+        }
+        counts->gather_bytes -= job->gather_bytes;
+        counts->result_rows -= count_checked_rows(draft, job);
+        counts->values_bytes -= count_checked_rows(draft, job) * draft->extent.result_row_bytes;
+        if (!take_sequence(plan, result->sequence, &position, draft, job, error)) {
+            return false;
+        }
+        counts->gather_bytes += job->gather_bytes;
+        counts->result_rows += job->bag_count;
+        counts->values_bytes += job->bag_count * draft->extent.result_row_bytes;
+    }
+    return true;
+}
+
+bool eb_plan_take_pending(struct eb_plan *plan, struct eb_error *error)
+{
+    for (size_t i = 0; i < plan->result_count; i++) {
+        const struct eb_plan_result *result = &plan->results[i];
+        bool is_pending =
+            result->status == EB_STATUS_OK && result->sequence && result->sequence->pending;
+        if (is_pending && !take_pending(plan, result, error)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 void eb_plan_deinit(struct eb_plan *plan)

@@ -16,6 +16,23 @@ struct eb_plan_missing {
     struct eb_bag_query query;
     uint64_t first_index; /* position of the feature's first index among its group's values; 0 if
                              not a feature of a group */
+    /* If the table is keyed and its rows are on other servers: the positions, ascending, each with
+     * first_index added. Otherwise NULL. */
+    const uint32_t *positions;
+};
+
+/* A query on a table whose rows are on other servers. Its job lists row numbers of the whole table,
+ * or keys. When the servers have answered, it is replaced by one on their rows (remote.h). */
+struct eb_plan_remote {
+    struct eb_plan_remote *next; /* of an earlier query */
+    uint32_t number;             /* index in plan->queries and in plan->jobs */
+    uint64_t first_index;        /* as in struct eb_plan_missing */
+    struct eb_bag_query query;
+    struct eb_bag_query_position position;
+    /* Whether its rows are only fetched (route_fetch.h), and its job stays: that of a pending
+     * sequence lookup, or of keys in no bag, which are looked up all the same. */
+    bool is_fetched;
+    uint32_t row_count; /* rows of the job's list; includes keys in no bag */
 };
 
 /* The data kept of a query, or of one feature of a group, beside its job. */
@@ -23,6 +40,7 @@ struct eb_plan_query {
     const struct eb_named_table *table;
     uint64_t result_row_bytes;
     const struct eb_plan_missing *missing; /* NULL if there is nothing to list */
+    uint64_t unreached_count;              /* indices whose part could not be reached */
     uint64_t index_count;
     struct eb_int_array indices; /* the indices in the request */
     const struct eb_id_map *id_map;
@@ -37,6 +55,10 @@ struct eb_plan_sequence {
     uint64_t inverse_count;
     uint64_t row_count;  /* rows of the result */
     uint32_t padded_len; /* rows of each bag; 0 without `pad` */
+    /* What eb_plan_take_pending needs. NULL if the lists are made when the request is checked.
+     * Otherwise a table is keyed and its rows are on other servers: the lists depend on which keys
+     * are missing. The jobs of the result then still have bags, and the reduction SUM. */
+    const struct eb_plan_pending *pending;
 };
 
 /* One BagResult: of a query, of a group, or of all queries side by side. */
@@ -73,6 +95,7 @@ struct eb_plan {
     const struct eb_model_version *version;
     const struct eb_limits *limits;
     const struct eb_bag_ops *ops;
+    bool may_name_part; /* the caller may ask for rows of one part */
     struct eb_arena *arena;
     struct eb_buffer_pool *pool; /* for scratch memory and answers */
     struct eb_feature_memo *memo;
@@ -80,6 +103,8 @@ struct eb_plan {
     struct eb_plan_counts counts;
     struct eb_plan_query *queries; /* [query_count] */
     struct eb_bag_job *jobs;       /* [query_count] same order; eb_plan_answer sets the outputs */
+    size_t remote_count;
+    struct eb_plan_remote *remotes; /* the last query's first */
     size_t result_count;
     struct eb_plan_result *results;
     struct eb_plan_scratch *scratch; /* memory that jobs point into, in pieces; the newest first */
@@ -92,13 +117,17 @@ struct eb_plan {
 
 /* Most bytes that planning one query or feature takes from the arena, with an error text of up to
  * 512 bytes. */
-#define EB_PLAN_QUERY_BYTES 1360
+#define EB_PLAN_QUERY_BYTES 1680
 
 /* Checks a request. The caller sets the plan's first seven members and zeroes the rest. Checks
  * query by query, and the sizes of each before its values. Returns false with the first error in
  * *error. With errors_per_query, each result holds its own error, and false is returned only for
  * errors of the whole request. eb_plan_deinit must be called in either case. */
 bool eb_plan_check(struct eb_plan *plan, struct eb_error *error);
+/* Makes the lists and the final jobs of all pending sequence lookups, except of results that have
+ * failed. The rows of their jobs must be here by then, the missing ones treated as the policy says.
+ * Returns false with *error set if the values exceed the request's cap. */
+bool eb_plan_take_pending(struct eb_plan *plan, struct eb_error *error);
 /* Gives the scratch back to the pool. */
 void eb_plan_deinit(struct eb_plan *plan);
 

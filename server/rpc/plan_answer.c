@@ -33,7 +33,9 @@ static bool describe_missing(
     for (size_t i = 0; i < from->query_count; i++) {
         const struct eb_plan_missing *missing = plan->queries[from->query_first + i].missing;
         uint64_t count = plan->jobs[from->query_first + i].missing_count;
-        if (count > 0) {
+        if (count > 0 && missing->positions) {
+            memcpy(positions, missing->positions, count * sizeof *positions);
+        } else if (count > 0) {
             eb_bag_list_missing(&missing->query, (uint32_t)missing->first_index, count, positions);
         }
         positions += count;
@@ -171,6 +173,7 @@ static bool is_common(const struct eb_plan *plan, const struct eb_plan_result *f
 {
     return from->status == EB_STATUS_OK && from->is_single &&
            plan->jobs[from->query_first].missing_count == 0 &&
+           plan->queries[from->query_first].unreached_count == 0 &&
            plan->queries[from->query_first].table->rank == 2;
 }
 
@@ -207,6 +210,10 @@ static bool describe_result(
     bool is_described = from->is_single  ? describe_single(out->plan, from, result)
                         : from->sequence ? describe_sequence(out->plan, from, result)
                                          : describe_joined(out->plan, from, result);
+    for (uint32_t i = 0; i < from->query_count; i++) {
+        result->unreached += out->plan->queries[from->query_first + i].unreached_count;
+    }
+    out->response.incomplete = out->response.incomplete || result->unreached > 0;
     return is_described && describe_missing(out->plan, from, result);
 }
 

@@ -1,5 +1,6 @@
 #include "server/rpc/service.h"
 
+#include "server/route/leg_link.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/auth_call.h"
 #include "server/rpc/backpressure.h"
@@ -9,6 +10,7 @@
 #include "server/rpc/orca_service.h"
 #include "server/rpc/outcome.h"
 #include "server/rpc/reflection_service.h"
+#include "server/rpc/route_count.h"
 #include "server/rpc/rpc_call.h"
 #include "server/rpc/watch_service.h"
 
@@ -63,12 +65,14 @@ static bool answer_unary(struct eb_rpc_call *call, struct eb_grpc_message messag
     struct eb_error error;
     struct eb_unary_request unary = {
         .snapshot = loop->lookups.snapshot,
+        .routes = loop->lookups.legs ? eb_leg_link_routes(loop->lookups.legs) : NULL,
         .caller = eb_auth_call_renew(call, &error),
         .facts = &loop->service->facts,
         .limits = eb_rpc_conn_limits(call->conn),
         .arena = &loop->arena,
         .pool = eb_loop_answer_pool(loop->lookups.loop),
         .is_leaving = loop->is_leaving || eb_loop_is_draining(loop->lookups.loop),
+        .is_unready = loop->is_unready,
         .bytes = message.bytes,
         .size = message.size,
     };
@@ -561,9 +565,23 @@ static void on_loop_later(struct eb_loop *loop)
     eb_watch_service_update(eb_loop_user(loop));
 }
 
+static void on_loop_before_sleep(struct eb_loop *loop)
+{
+    struct eb_service_loop *state = eb_loop_user(loop);
+    if (state->lookups.legs) {
+        eb_lookup_pool_sweep(&state->lookups);
+        if (eb_leg_link_run(state->lookups.legs)) {
+            eb_loop_stay_awake(loop);
+        }
+    }
+}
+
 static void on_loop_close(struct eb_loop *loop)
 {
     struct eb_service_loop *state = eb_loop_user(loop);
+    if (state->lookups.legs) {
+        eb_leg_link_close(state->lookups.legs);
+    }
     (void)eb_access_log_report(&state->access_log, UINT64_MAX);
     eb_lookup_pool_deinit(&state->lookups);
     eb_table_counters_deinit(&state->tables);
@@ -589,6 +607,27 @@ void eb_service_set(struct eb_loop *loop, const struct eb_service_settings *sett
     take_settings(eb_loop_user(loop), settings);
 }
 
+void eb_service_set_legs(struct eb_loop *loop, struct eb_leg_link *legs)
+{
+    struct eb_service_loop *state = eb_loop_user(loop);
+    state->lookups.legs = legs;
+    state->is_unready = true;
+}
+
+void eb_service_set_routes(struct eb_loop *loop, struct eb_route_table *table)
+{
+    struct eb_service_loop *state = eb_loop_user(loop);
+    eb_leg_link_set_routes(state->lookups.legs, table);
+    eb_health_service_update(state);
+}
+
+void eb_service_set_ready(struct eb_loop *loop, bool is_ready)
+{
+    struct eb_service_loop *state = eb_loop_user(loop);
+    state->is_unready = !is_ready;
+    eb_health_service_update(state);
+}
+
 void eb_service_leave(struct eb_loop *loop)
 {
     struct eb_service_loop *state = eb_loop_user(loop);
@@ -611,6 +650,8 @@ void eb_service_count(struct eb_loop *loop, struct eb_loop_stats *out)
     out->receive_bytes = receive_pool->taken_bytes;
     out->answer_bytes = answer_pool->taken_bytes;
     out->tables = eb_table_counters_copy(&state->tables, uv_hrtime());
+    out->is_router = state->lookups.legs;
+    out->route = out->is_router ? eb_route_count(state->lookups.legs) : NULL;
 }
 
 static void list_methods(struct eb_stats *stats)
@@ -652,5 +693,6 @@ void eb_service_attach(struct eb_loop_options *options)
     options->on_loop_open = on_loop_open;
     options->on_loop_tick = on_loop_tick;
     options->on_loop_later = on_loop_later;
+    options->on_loop_before_sleep = on_loop_before_sleep;
     options->on_loop_close = on_loop_close;
 }

@@ -235,7 +235,7 @@ void eb_table_counters_swap(
 /* ---- hot rows ---- */
 
 /* Finds the id that a query's index names: a key if the table has keys, else a row. Returns false
- * if there is no such key or row. */
+ * if there is no such key or row. Whether a remote table has a key is not known here. */
 static bool find_id(const struct eb_plan_query *query, uint64_t position, int64_t *id)
 {
     const struct eb_table *table = &query->table->table;
@@ -246,6 +246,9 @@ static bool find_id(const struct eb_plan_query *query, uint64_t position, int64_
         *id = narrow;
     } else {
         memcpy(id, entry, sizeof *id);
+    }
+    if (table->keys == &eb_key_index_remote) {
+        return true;
     }
     if (table->keys) {
         return eb_key_index_find(table->keys, *id) >= 0;

@@ -1,7 +1,8 @@
 /* Counts, for one loop, the lookups in each table, by model and table, for all versions together:
  * bags, indices, and indices that named no row. Also finds the hot rows, from a sample of the
  * indices. A lookup is counted when it is answered. A lookup that fails or is withdrawn is not
- * counted, nor is a single query that fails.
+ * counted, nor is a single query that fails. Keys of remote tables may be hot although no part has
+ * them.
  *
  * The counts of a table are kept for EB_TABLE_COUNTERS_KEEP_NS after no version has it any longer,
  * so that they continue if the model comes back.

@@ -11,6 +11,7 @@ struct eb_model_choice eb_unary_choose(
         .right = EB_MODEL_RIGHT_SEE,
         .model = query->model,
         .version = query->version,
+        .is_router = unary->facts->is_router,
     };
 }
 

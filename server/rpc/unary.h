@@ -19,19 +19,24 @@ struct eb_server_facts {
     uint32_t cpus;     /* CPUs that the process may use */
     uint64_t instance; /* of this process, not 0 */
     struct eb_part_choice part;
+    bool is_router;
     const char *admin_listen; /* address for commands; NULL if they have none of their own */
     bool is_admin_on_data_port;
 };
 
+struct eb_route_table;
+
 /* One request, and the data that it is answered from. */
 struct eb_unary_request {
     const struct eb_snapshot *snapshot;
-    const struct eb_principal *caller; /* gets answers only about models that it may see */
+    const struct eb_route_table *routes; /* where remote tables are; NULL if this is no router */
+    const struct eb_principal *caller;   /* gets answers only about models that it may see */
     const struct eb_server_facts *facts;
     const struct eb_limits *limits;
     struct eb_arena *arena;
     struct eb_buffer_pool *pool;
     bool is_leaving;      /* whether the server drains, or will after drain_delay_ms */
+    bool is_unready;      /* whether this is a router that should get no requests now */
     const uint8_t *bytes; /* the request's message */
     size_t size;
 };

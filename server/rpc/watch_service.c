@@ -17,25 +17,35 @@ struct eb_model_watch {
 
 /* ---- holdings ---- */
 
-/* Sets the fields that say which part of a version's content this server has. `loaded` is NULL if
- * it is not in memory. */
-static void describe_content(const struct eb_model_version *loaded, struct eb_wire_holding *holding)
+static void describe_part(
+    const struct eb_part_choice *part, bool is_owned, struct eb_wire_holding *holding)
 {
-    if (!loaded) {
-        return;
-    }
-    const struct eb_part_choice *part = &loaded->tables.part;
-    bool is_in_parts = part->parts > 0;
-    holding->digest = is_in_parts ? loaded->tables.manifest : loaded->tables.digest;
     holding->parts = part->parts;
-    holding->owned_part_count = is_in_parts;
+    holding->owned_part_count = is_owned && part->parts > 0;
     holding->owned_parts = &part->part;
 }
 
-/* Describes a version. Leaves out its error text if it has more than *left_bytes, from which it
- * subtracts the text's bytes. */
-static struct eb_wire_holding describe_holding(const struct eb_snapshot_model *model,
-    const struct eb_snapshot_version *version, size_t *left_bytes)
+/* Sets the fields that say which part of a version's content this server, whose part is `part`,
+ * has. Before a version is loaded, they are known only if it is in parts. */
+static void describe_content(const struct eb_part_choice *part,
+    const struct eb_snapshot_version *version, struct eb_wire_holding *holding)
+{
+    bool is_to_load = version->state == EB_VERSION_LOADING || version->state == EB_VERSION_FAILED;
+    if (version->loaded) {
+        const struct eb_table_set *tables = &version->loaded->tables;
+        holding->digest = tables->part.parts > 0 ? tables->manifest : tables->digest;
+        describe_part(&tables->part, !tables->is_router, holding);
+    } else if (is_to_load && version->manifest != 0) {
+        holding->digest = version->manifest;
+        describe_part(part, true, holding);
+    }
+}
+
+/* Describes a version of a server with the part `part`. Leaves out its error text if it has more
+ * than *left_bytes, from which it subtracts the text's bytes. */
+static struct eb_wire_holding describe_holding(const struct eb_part_choice *part,
+    const struct eb_snapshot_model *model, const struct eb_snapshot_version *version,
+    size_t *left_bytes)
 {
     struct eb_wire_holding holding = {.model = model->name,
         .version = version->number,
@@ -49,15 +59,16 @@ static struct eb_wire_holding describe_holding(const struct eb_snapshot_model *m
     } else {
         *left_bytes -= error_bytes;
     }
-    describe_content(version->loaded, &holding);
+    describe_content(part, version, &holding);
     return holding;
 }
 
 /* Returns at most EB_WATCH_HOLDINGS_MAX versions. The first call, with `items` NULL, only counts
  * them. A directory whose name is not a version number cannot be claimed and is left out. */
-static size_t list_holdings(const struct eb_snapshot *snapshot, const struct eb_principal *caller,
+static size_t list_holdings(const struct eb_service_loop *loop, const struct eb_principal *caller,
     struct eb_wire_holding *items)
 {
+    const struct eb_snapshot *snapshot = loop->lookups.snapshot;
     size_t left_bytes = EB_WATCH_ERROR_BYTES_MAX;
     size_t count = 0;
     for (size_t i = 0; i < snapshot->count; i++) {
@@ -69,7 +80,8 @@ static size_t list_holdings(const struct eb_snapshot *snapshot, const struct eb_
                 continue;
             }
             if (items) {
-                items[count] = describe_holding(model, version, &left_bytes);
+                items[count] =
+                    describe_holding(&loop->service->facts.part, model, version, &left_bytes);
             }
             count++;
         }
@@ -82,15 +94,14 @@ static size_t list_holdings(const struct eb_snapshot *snapshot, const struct eb_
 static struct eb_outgoing *make_holdings(
     struct eb_service_loop *loop, const struct eb_principal *caller)
 {
-    const struct eb_snapshot *snapshot = loop->lookups.snapshot;
-    size_t count = list_holdings(snapshot, caller, NULL);
+    size_t count = list_holdings(loop, caller, NULL);
     struct eb_outgoing *message = NULL;
     size_t items_bytes = (count + 1) * sizeof(struct eb_wire_holding);
     eb_arena_reset(&loop->arena, eb_arena_round(items_bytes));
     struct eb_wire_holding *items = eb_arena_take(&loop->arena, items_bytes);
     if (items) {
         struct eb_wire_holdings holdings = {
-            .count = list_holdings(snapshot, caller, items),
+            .count = list_holdings(loop, caller, items),
             .items = items,
             .draining = loop->is_leaving || eb_loop_is_draining(loop->lookups.loop),
             .instance = loop->service->facts.instance,

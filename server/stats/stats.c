@@ -39,6 +39,8 @@ void eb_stats_free(struct eb_stats *stats)
     for (size_t i = 0; i < stats->model_count; i++) {
         free_model(&stats->models[i]);
     }
+    eb_route_facts_drop(stats->route_facts);
+    free(stats->route);
     free(stats->models);
     free(stats->tables);
     free(stats->loops);

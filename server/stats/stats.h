@@ -5,6 +5,7 @@
 
 #include "server/base/counters.h"
 #include "server/models/snapshot.h"
+#include "server/stats/route_stats.h"
 #include "server/work/executor.h"
 
 struct eb_table_sums;
@@ -62,7 +63,9 @@ struct eb_stats_page_bytes {
 struct eb_stats_version {
     uint64_t number;
     enum eb_version_state state;
-    uint64_t loaded_unix_ms; /* 0 if not in memory; then all numbers below are also 0 */
+    bool is_claimed;          /* a router claims it */
+    bool is_served_by_router; /* a router that claims it answers requests with it */
+    uint64_t loaded_unix_ms;  /* 0 if not in memory; then all numbers below are also 0 */
     uint64_t load_ms;
     uint64_t tables;
     uint64_t rows;
@@ -75,8 +78,9 @@ struct eb_stats_version {
 
 struct eb_stats_model {
     char *name;
-    uint64_t served; /* 0 if no version is */
-    char *failure;   /* what is wrong with its directory; NULL if nothing is */
+    uint64_t served;               /* 0 if no version is */
+    struct eb_claim_counts claims; /* for all its versions, also for those that are not here */
+    char *failure;                 /* what is wrong with its directory; NULL if nothing is */
     size_t version_count;
     struct eb_stats_version *versions; /* highest first */
 };
@@ -170,6 +174,8 @@ struct eb_stats {
     struct eb_stats_model *models; /* sorted by name */
     struct eb_snapshot_loads loads;
     struct eb_process_facts facts;
+    struct eb_route_counts *route;      /* of all loops; NULL if this is no router */
+    struct eb_route_facts *route_facts; /* a hold; NULL if this is no router, or not yet known */
     size_t slow_count;
     struct eb_stats_slow slow[EB_STATS_SLOW_REQUESTS]; /* longest first */
 };
@@ -184,6 +190,8 @@ struct eb_loop_stats {
     size_t slow_count;
     struct eb_stats_slow slow[EB_STATS_SLOW_REQUESTS]; /* in no order */
     struct eb_table_sums *tables; /* freed by free(); NULL if there was no memory for it */
+    bool is_router;
+    struct eb_route_counts *route; /* of a router: the same */
 };
 
 /* Returns empty stats with room for `loop_count` loops; NULL if out of memory. */

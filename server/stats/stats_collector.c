@@ -31,6 +31,12 @@ struct facts_mail {
     struct eb_process_facts facts;
 };
 
+struct route_mail {
+    struct eb_mail mail;
+    struct eb_stats_collector *collector;
+    struct eb_route_facts *facts;
+};
+
 struct attach_mail {
     struct eb_mail mail;
     struct eb_stats_collector *collector;
@@ -55,7 +61,8 @@ struct eb_stats_collector {
     struct eb_executor *executor; /* NULL if not attached */
     struct eb_snapshot *snapshot;
     struct eb_process_facts facts;
-    struct eb_list requests; /* the first is being served */
+    struct eb_route_facts *route; /* NULL if this is no router, or nothing is known yet */
+    struct eb_list requests;      /* the first is being served */
     struct loop_mail
         *loop_mails;   /* [loop_count], on their way; NULL if no request is being served */
     size_t open_count; /* loop_mails that are not back yet */
@@ -107,6 +114,8 @@ static bool copy_version(const struct eb_snapshot_version *from, struct eb_stats
 {
     to->number = from->number;
     to->state = from->state;
+    to->is_claimed = from->is_claimed;
+    to->is_served_by_router = from->is_served_by_router;
     if (from->loaded) {
         copy_loaded(from->loaded, to);
     }
@@ -116,6 +125,7 @@ static bool copy_version(const struct eb_snapshot_version *from, struct eb_stats
 static bool copy_model(const struct eb_snapshot_model *from, struct eb_stats_model *to)
 {
     to->served = from->served ? from->served->version : 0;
+    to->claims = from->claims;
     to->versions = calloc(from->version_count + 1, sizeof *to->versions);
     bool is_good = to->versions && copy_optional_text(from->name, &to->name) &&
                    copy_optional_text(from->failure, &to->failure);
@@ -151,6 +161,24 @@ static bool merge_tables(const struct eb_stats_collector *collector, struct eb_s
     return is_good;
 }
 
+/* Adds what a router counts and knows. Returns false if out of memory. */
+static bool add_route(const struct eb_stats_collector *collector, struct eb_stats *stats)
+{
+    size_t count = collector->loop_count;
+    if (count == 0 || !collector->loop_mails[0].stats.is_router) {
+        return true;
+    }
+    const struct eb_route_counts **counts = calloc(count, sizeof(const struct eb_route_counts *));
+    bool is_good = counts;
+    for (size_t i = 0; is_good && i < count; i++) {
+        counts[i] = collector->loop_mails[i].stats.route;
+        is_good = counts[i];
+    }
+    stats->route = is_good ? eb_route_counts_merge(counts, count) : NULL;
+    free(counts);
+    return stats->route;
+}
+
 /* Adds the loops' counts, the models, and all other counts. Returns false if out of memory. */
 static bool add_counts(const struct eb_stats_collector *collector, struct eb_stats *stats)
 {
@@ -158,11 +186,15 @@ static bool add_counts(const struct eb_stats_collector *collector, struct eb_sta
         eb_stats_add(stats, &collector->loop_mails[i].stats);
     }
     stats->facts = collector->facts;
+    if (collector->route) {
+        stats->route_facts = collector->route;
+        stats->route_facts->holds++;
+    }
     collector->provider->list_methods(stats);
     if (collector->executor) {
         eb_executor_count(collector->executor, &stats->executor);
     }
-    return merge_tables(collector, stats) &&
+    return merge_tables(collector, stats) && add_route(collector, stats) &&
            (!collector->snapshot || copy_models(collector->snapshot, stats));
 }
 
@@ -201,6 +233,7 @@ static void finish_request(struct eb_stats_collector *collector)
     struct eb_stats *stats = make_stats(collector, first_request(collector)->is_bare);
     for (size_t i = 0; i < collector->loop_count; i++) {
         free(collector->loop_mails[i].stats.tables);
+        free(collector->loop_mails[i].stats.route);
     }
     free(collector->loop_mails);
     collector->loop_mails = NULL;
@@ -287,6 +320,14 @@ enum eb_stats_phase eb_stats_collector_phase(const struct eb_stats_collector *co
     return collector->phase;
 }
 
+const char *eb_stats_collector_not_ready(const struct eb_stats_collector *collector)
+{
+    if (collector->route) {
+        return collector->route->not_ready;
+    }
+    return collector->snapshot ? collector->snapshot->not_ready : NULL;
+}
+
 struct eb_snapshot *eb_stats_collector_swap(
     struct eb_stats_collector *collector, struct eb_snapshot *snapshot)
 {
@@ -347,6 +388,26 @@ void eb_stats_collector_set_facts(
     }
 }
 
+static void on_route(struct eb_mail *mail)
+{
+    struct route_mail *told = EB_CONTAINER_OF(mail, struct route_mail, mail);
+    eb_route_facts_drop(told->collector->route);
+    told->collector->route = told->facts;
+    free(told);
+}
+
+void eb_stats_collector_set_route(
+    struct eb_stats_collector *collector, struct eb_route_facts *facts)
+{
+    struct route_mail *told = malloc(sizeof *told);
+    if (told) {
+        *told = (struct route_mail){{.deliver = on_route}, collector, facts};
+        eb_mailbox_post(collector->mailbox, &told->mail);
+    } else {
+        eb_route_facts_drop(facts);
+    }
+}
+
 static void on_detach(struct eb_mail *mail)
 {
     struct eb_stats_collector *collector =
@@ -385,6 +446,7 @@ void eb_stats_collector_destroy(struct eb_stats_collector *collector)
         return;
     }
     assert(eb_list_is_empty(&collector->requests) && !collector->loop_mails);
+    eb_route_facts_drop(collector->route);
     uv_sem_destroy(&collector->detached);
     free(collector);
 }

@@ -51,6 +51,11 @@ void eb_stats_collector_open(struct eb_stats_collector *collector, struct eb_mai
 void eb_stats_collector_request(
     struct eb_stats_collector *collector, struct eb_stats_request *request);
 enum eb_stats_phase eb_stats_collector_phase(const struct eb_stats_collector *collector);
+/* Returns why the server is not ready although it serves; NULL if it is ready: on a router as in
+ * the facts told last, on others as in the current snapshot. The text is borrowed until these
+ * change.
+ */
+const char *eb_stats_collector_not_ready(const struct eb_stats_collector *collector);
 /* Replaces the snapshot and returns the one before it. */
 struct eb_snapshot *eb_stats_collector_swap(
     struct eb_stats_collector *collector, struct eb_snapshot *snapshot);
@@ -66,6 +71,10 @@ void eb_stats_collector_set_phase(struct eb_stats_collector *collector, enum eb_
  * not be called after detach. Main. */
 void eb_stats_collector_set_facts(
     struct eb_stats_collector *collector, const struct eb_process_facts *facts);
+/* Takes over what a router knows, with its hold. If out of memory, keeps the previous facts. Must
+ * not be called after detach. Main. */
+void eb_stats_collector_set_route(
+    struct eb_stats_collector *collector, struct eb_route_facts *facts);
 /* Waits until no loop is gathering stats. From then on every request ends with NULL. Called once,
  * while the owner's thread and the loops still run, whether or not loops are attached. Main. */
 void eb_stats_collector_detach(struct eb_stats_collector *collector);

@@ -41,7 +41,11 @@ struct eb_planned_table {
     uint64_t rows_bytes; /* bytes of all rows; UINT64_MAX if they are more than 64 bits can count */
     int64_t unknown_row; /* row for unknown ids, or EB_ROW_VECTOR; -1 if there is none */
     uint32_t part;       /* as in struct eb_named_table */
-    void *vector;        /* default vector, on the heap; NULL if there is none */
+    enum eb_placement placement; /* as in struct eb_named_table */
+    bool is_remote;              /* its rows are on other servers: it has no pieces */
+    struct eb_remote_rows remote;
+    uint64_t remote_digest; /* as `digest` in struct eb_named_table, if is_remote */
+    void *vector;           /* default vector, on the heap; NULL if there is none */
     struct eb_piece_range rows;
     struct eb_piece_range keys; /* its count is 0 if there are no files of keys */
     bool is_keyed;              /* it has keys, in files of keys or in packed files */
@@ -63,9 +67,15 @@ struct eb_planned_table {
 
 struct eb_table_plan {
     struct eb_version_scan scan;
-    uint64_t manifest; /* as in struct eb_table_set */
-    size_t table_count;
-    struct eb_planned_table *tables; /* in the order of the files, and of the data in each file */
+    uint64_t manifest; /* as in struct eb_table_set, like the next four members */
+    struct eb_part_choice part;
+    bool is_router;
+    char *lineage;
+    char *manifest_yaml;
+    size_t table_count;              /* tables that are loaded */
+    size_t remote_count;             /* remote tables */
+    struct eb_planned_table *tables; /* [table_count] in the order of the files, and of the data in
+                                        each file; then [remote_count] the remote tables */
     /* Sums over the tables that must be loaded, as far as is known. */
     uint64_t work_bytes;       /* bytes to be read, plus bytes of indexes to be built */
     struct eb_table_need need; /* memory for rows and indexes */

@@ -1,8 +1,10 @@
 #include "server/tables/resident_set.h"
 
 #include "server/tables/default_vector.h"
+#include "server/tables/part_plan.h"
 #include "server/tables/resident_reader.h"
 #include "server/tables/set_build.h"
+#include "server/tables/table_plan.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -16,9 +18,28 @@
 /* The state of opening a set. */
 struct opening {
     const struct eb_table_options *options;
+    const struct eb_part_plan *part; /* NULL unless the version is in parts */
     struct eb_table_set *set;
     struct eb_failure *failure;
 };
+
+/* Sets how a table of a version in parts lies in them. */
+static bool place_resident(const struct opening *opening, struct eb_planned_table *planned)
+{
+    const struct eb_part_plan *part = opening->part;
+    const char *source = planned->config ? planned->config->source : planned->name;
+    const struct eb_parts_table *listed =
+        part ? eb_parts_manifest_find(&part->manifest, source) : NULL;
+    if (part && !listed) {
+        return eb_failure_set(
+            opening->failure, "the manifest does not list its table '%.64s'", source);
+    }
+    if (listed) {
+        planned->placement = listed->placement;
+        planned->part = listed->placement == EB_PLACEMENT_ROWS ? 1 + part->choice.part : 0;
+    }
+    return true;
+}
 
 /* Describes a table as a load would have planned it. The name and the default vector are on the
  * heap, also if that fails. */
@@ -44,6 +65,9 @@ static bool plan_resident(const struct opening *opening, const struct eb_served_
     memcpy(planned->tensor.dims, found->dims, sizeof planned->tensor.dims);
     if (!planned->name) {
         return eb_failure_set(opening->failure, "out of memory");
+    }
+    if (!place_resident(opening, planned)) {
+        return false;
     }
     if (planned->config && planned->config->vector_count > 0 &&
         !eb_default_vector_read(planned, &planned->vector, opening->failure)) {
@@ -162,22 +186,72 @@ static bool open_in_order(const struct opening *opening, const struct eb_served_
     return true;
 }
 
+/* Opens the tables in files, and appends the remote ones of the plan, which may be NULL. */
+static bool open_all(const struct opening *opening, const struct eb_served_version *served,
+    struct eb_table_plan *plan)
+{
+    struct eb_table_set *set = opening->set;
+    struct eb_resident_dir *dir = opening->options->resident.dir;
+    size_t remote_count = plan ? plan->remote_count : 0;
+    const struct eb_served_table **order =
+        calloc(served->table_count + 1, sizeof(const struct eb_served_table *));
+    set->tables = calloc(served->table_count + remote_count + 1, sizeof *set->tables);
+    bool is_good = (order && set->tables) || eb_failure_set(opening->failure, "out of memory");
+    eb_resident_dir_begin_adopting(dir);
+    is_good = is_good && open_in_order(opening, served, order);
+    eb_resident_dir_end_adopting(dir);
+    for (size_t i = 0; i < remote_count && is_good; i++) {
+        struct eb_named_table table = eb_set_build_describe(&plan->tables[i], NULL);
+        eb_set_build_append(set, &plan->tables[i], &table);
+    }
+    free(order);
+    return is_good && eb_set_build_finish(set, opening->options->config, opening->failure);
+}
+
+/* Opens a version that is in no parts. */
+static bool open_undivided(const struct opening *opening, const struct eb_served_version *served)
+{
+    opening->set->lineage = strdup("");
+    return (opening->set->lineage || eb_failure_set(opening->failure, "out of memory")) &&
+           open_all(opening, served, NULL);
+}
+
+/* Opens a version in parts. */
+static bool open_divided(struct opening *opening, const struct eb_served_version *served)
+{
+    struct eb_table_set *set = opening->set;
+    struct eb_part_plan part;
+    struct eb_table_plan plan = {0};
+    if (!eb_part_plan_recall(&part, served->manifest_yaml, opening->options, opening->failure)) {
+        return false;
+    }
+    opening->part = &part;
+    bool is_good = eb_table_plan_recall(&part, opening->options, &plan, opening->failure);
+    set->manifest = plan.manifest;
+    set->part = plan.part;
+    set->is_router = plan.is_router;
+    set->lineage = plan.lineage;
+    set->manifest_yaml = plan.manifest_yaml;
+    plan.lineage = NULL;
+    plan.manifest_yaml = NULL;
+    is_good = is_good && open_all(opening, served, &plan);
+    opening->part = NULL;
+    eb_table_plan_deinit(&plan);
+    eb_part_plan_close(&part);
+    return is_good &&
+           (set->digest == served->digest ||
+               eb_failure_set(opening->failure, "its tables are not those that were recorded"));
+}
+
 bool eb_resident_set_open(const struct eb_served_version *served,
     const struct eb_table_options *options, struct eb_table_set *set, struct eb_failure *failure)
 {
     assert(served->is_complete);
     *set = (struct eb_table_set){.memory = {.options = options->memory}};
     set->file_fs = options->resident.dir->fs;
-    struct opening opening = {options, set, failure};
-    const struct eb_served_table **order =
-        calloc(served->table_count + 1, sizeof(const struct eb_served_table *));
-    set->tables = calloc(served->table_count + 1, sizeof *set->tables);
-    bool is_good = (order && set->tables) || eb_failure_set(failure, "out of memory");
-    eb_resident_dir_begin_adopting(options->resident.dir);
-    is_good = is_good && open_in_order(&opening, served, order);
-    eb_resident_dir_end_adopting(options->resident.dir);
-    is_good = is_good && eb_set_build_finish(set, options->config, failure);
-    free(order);
+    struct opening opening = {.options = options, .set = set, .failure = failure};
+    bool is_good =
+        served->manifest_yaml ? open_divided(&opening, served) : open_undivided(&opening, served);
     if (is_good) {
         atomic_fetch_add(
             &options->resident.dir->outcomes[EB_RESIDENT_ADOPTED], served->table_count);

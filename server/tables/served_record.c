@@ -11,8 +11,11 @@
 #include <string.h>
 #include <xxhash.h>
 
-#define HEAD_FORMAT "embag served 1 %zu %016" PRIx64 "\n"
+#define HEAD_FORMAT "embag served %d %zu %016" PRIx64 "\n"
 #define HEAD_BYTES 64
+/* The number in the first line, with and without versions in parts. */
+#define FORMAT_UNDIVIDED 1
+#define FORMAT_PARTS 2
 #define DIGEST_DIGITS 16
 
 /* ---- encoding ---- */
@@ -30,6 +33,15 @@ static json_t *encode_served_table(const struct eb_served_table *table)
         (json_int_t)table->slot, "unknown_row", (json_int_t)table->unknown_row);
 }
 
+/* Adds the members that only a version in parts has. Returns false as encode_served_table fails. */
+static bool encode_parts(json_t *object, const struct eb_served_version *version)
+{
+    return json_object_set_new(object, "manifest_yaml", json_string(version->manifest_yaml)) == 0 &&
+           json_object_set_new(object, "parts", json_integer(version->part.parts)) == 0 &&
+           json_object_set_new(object, "part",
+               version->is_router ? json_null() : json_integer(version->part.part)) == 0;
+}
+
 static json_t *encode_served_version(const struct eb_served_version *version)
 {
     char number[24];
@@ -45,8 +57,13 @@ static json_t *encode_served_version(const struct eb_served_version *version)
         json_decref(tables);
         return NULL;
     }
-    return json_pack("{s:s, s:s, s:b, s:s?, s:o}", "version", number, "digest", digest,
+    json_t *object = json_pack("{s:s, s:s, s:b, s:s?, s:o}", "version", number, "digest", digest,
         "is_complete", version->is_complete, "model_yaml", version->model_yaml, "tables", tables);
+    if (object && version->manifest_yaml && !encode_parts(object, version)) {
+        json_decref(object);
+        object = NULL;
+    }
+    return object;
 }
 
 static json_t *encode_served_model(const struct eb_served_model *model)
@@ -61,6 +78,20 @@ static json_t *encode_served_model(const struct eb_served_model *model)
         return NULL;
     }
     return json_pack("{s:s, s:o}", "name", model->name, "versions", versions);
+}
+
+/* Returns the number of the format that the record needs. */
+static int choose_format(const struct eb_served_record *record)
+{
+    for (size_t i = 0; i < record->model_count; i++) {
+        const struct eb_served_model *model = &record->models[i];
+        for (size_t k = 0; k < model->version_count; k++) {
+            if (model->versions[k].manifest_yaml) {
+                return FORMAT_PARTS;
+            }
+        }
+    }
+    return FORMAT_UNDIVIDED;
 }
 
 /* Returns whether a parser would accept the record's numbers of models, versions and tables. */
@@ -109,10 +140,12 @@ void *eb_served_record_encode(
     char *bytes = json ? malloc(HEAD_BYTES + json_bytes + 1) : NULL;
     if (!bytes) {
         free(json);
-        eb_failure_set(failure, "out of memory, or a name or a model.yaml is not UTF-8");
+        eb_failure_set(
+            failure, "out of memory, or a name, a model.yaml or a manifest is not UTF-8");
         return NULL;
     }
-    int head = snprintf(bytes, HEAD_BYTES, HEAD_FORMAT, json_bytes, XXH3_64bits(json, json_bytes));
+    int head = snprintf(bytes, HEAD_BYTES, HEAD_FORMAT, choose_format(record), json_bytes,
+        XXH3_64bits(json, json_bytes));
     memcpy(bytes + head, json, json_bytes + 1);
     free(json);
     *size = (size_t)head + json_bytes;
@@ -191,6 +224,25 @@ static bool parse_served_table(const json_t *object, struct eb_served_table *tab
            table->unknown_row >= EB_ROW_VECTOR;
 }
 
+/* Reads the members that only a version in parts has, if the version is in parts. */
+static bool parse_parts(const json_t *object, struct eb_served_version *version)
+{
+    const json_t *parts = json_object_get(object, "parts");
+    const json_t *part = json_object_get(object, "part");
+    if (!json_object_get(object, "manifest_yaml")) {
+        return true;
+    }
+    version->is_router = json_is_null(part);
+    json_int_t count = json_integer_value(parts);
+    json_int_t number = json_integer_value(part);
+    if (!json_is_integer(parts) || count < 1 || count > (json_int_t)EB_PARTS_MAX ||
+        !(version->is_router || json_is_integer(part)) || number < 0 || number >= count) {
+        return false;
+    }
+    version->part = (struct eb_part_choice){(uint32_t)number, (uint32_t)count};
+    return parse_text(object, "manifest_yaml", &version->manifest_yaml);
+}
+
 /* Reads a version. What has been read is freed with the record, whatever the result. */
 static bool parse_served_version(const json_t *object, struct eb_served_version *version)
 {
@@ -200,7 +252,7 @@ static bool parse_served_version(const json_t *object, struct eb_served_version 
     if (!tables || !json_is_boolean(complete) || !yaml ||
         (!json_is_null(yaml) && !parse_text(object, "model_yaml", &version->model_yaml)) ||
         !parse_decimal(object, "version", &version->version) ||
-        !parse_digest(object, "digest", &version->digest)) {
+        !parse_digest(object, "digest", &version->digest) || !parse_parts(object, version)) {
         return false;
     }
     version->is_complete = json_is_true(complete);
@@ -248,7 +300,8 @@ static bool parse_models(const json_t *root, struct eb_served_record *record)
 
 /* Reads the first line. Returns the bytes that it takes, or 0 if it is not exactly as it would be
  * written. */
-static size_t parse_head(const char *bytes, size_t size, size_t *json_bytes, uint64_t *digest)
+static size_t parse_head(
+    const char *bytes, size_t size, int *format, size_t *json_bytes, uint64_t *digest)
 {
     char head[HEAD_BYTES] = "";
     char expected[HEAD_BYTES];
@@ -258,10 +311,10 @@ static size_t parse_head(const char *bytes, size_t size, size_t *json_bytes, uin
         return 0;
     }
     memcpy(head, bytes, length);
-    if (sscanf(head, "embag served 1 %zu %" SCNx64, json_bytes, digest) != 2) {
+    if (sscanf(head, "embag served %d %zu %" SCNx64, format, json_bytes, digest) != 3) {
         return 0;
     }
-    snprintf(expected, sizeof expected, HEAD_FORMAT, *json_bytes, *digest);
+    snprintf(expected, sizeof expected, HEAD_FORMAT, *format, *json_bytes, *digest);
     return strcmp(head, expected) == 0 ? length : 0;
 }
 
@@ -270,12 +323,14 @@ static bool are_zeros(const char *bytes, size_t count)
     return count == 0 || (bytes[0] == '\0' && memcmp(bytes, bytes + 1, count - 1) == 0);
 }
 
-/* Returns the JSON of the file, of *size bytes, or NULL with *failure set if it is damaged. */
-static const char *find_json(const char *bytes, size_t *size, struct eb_failure *failure)
+/* Returns the JSON of the file, of *size bytes, or NULL with *failure set if it is damaged. Sets
+ * *format to the number in the first line. */
+static const char *find_json(
+    const char *bytes, size_t *size, int *format, struct eb_failure *failure)
 {
     size_t json_bytes;
     uint64_t digest;
-    size_t head_bytes = parse_head(bytes, *size, &json_bytes, &digest);
+    size_t head_bytes = parse_head(bytes, *size, format, &json_bytes, &digest);
     if (*size > EB_SERVED_RECORD_BYTES_MAX || head_bytes == 0 || json_bytes > *size - head_bytes ||
         XXH3_64bits(bytes + head_bytes, json_bytes) != digest ||
         !are_zeros(bytes + head_bytes + json_bytes, *size - head_bytes - json_bytes)) {
@@ -301,13 +356,15 @@ bool eb_served_record_parse(
     const void *bytes, size_t size, struct eb_served_record *record, struct eb_failure *failure)
 {
     *record = (struct eb_served_record){0};
-    const char *json = find_json(bytes, &size, failure);
+    int format = 0;
+    const char *json = find_json(bytes, &size, &format, failure);
     if (!json) {
         return false;
     }
     json_error_t error;
     json_t *root = json_loadb(json, size, JSON_REJECT_DUPLICATES, &error);
-    bool is_good = root && is_written_as(root, json, size) && parse_models(root, record);
+    bool is_good = root && is_written_as(root, json, size) && parse_models(root, record) &&
+                   choose_format(record) == format;
     json_decref(root);
     if (!is_good) {
         eb_served_record_deinit(record);
@@ -338,6 +395,7 @@ static void free_served_version(struct eb_served_version *version)
     }
     free(version->tables);
     free(version->model_yaml);
+    free(version->manifest_yaml);
 }
 
 void eb_served_record_deinit(struct eb_served_record *record)

@@ -13,10 +13,17 @@
  * none, or -2 if the table's default vector is used for them (EB_ROW_VECTOR). Unknown members are
  * ignored. The JSON has no white space outside texts: it is accepted only in the form in which
  * jansson writes it. `tables` lists the tables that are in files, sorted by name.
+ *
+ * A version in parts has more members: `manifest_yaml`, the text of its manifest, `parts`, their
+ * number, and `part`, the one that the server has, from 0, or null at a router. Only the tables of
+ * that part, or those placed everywhere, are then its tables. If the record has such a version, its
+ * first line begins with "embag served 2", because a reader that does not know these members would
+ * take a part of a table for the whole.
  * Thread: any. Memory: a parsed record is on the heap. */
 #pragma once
 
 #include "server/base/failure.h"
+#include "server/formats/part_of.h"
 #include "server/tables/resident_dir.h"
 
 #include <stddef.h>
@@ -37,9 +44,12 @@ struct eb_served_table {
 
 struct eb_served_version {
     uint64_t version;
-    uint64_t digest;  /* of the version's content */
-    bool is_complete; /* all of its tables are in resident files, and listed */
-    char *model_yaml; /* text of the model's model.yaml; NULL if there was none */
+    uint64_t digest;     /* of the version's content */
+    bool is_complete;    /* all of its tables are in resident files, and listed */
+    char *model_yaml;    /* text of the model's model.yaml; NULL if there was none */
+    char *manifest_yaml; /* text of the manifest of a version in parts; NULL: it is in no parts */
+    struct eb_part_choice part; /* set, like is_router, if the version is in parts */
+    bool is_router;             /* a router has it; part.part is then 0 */
     size_t table_count;
     struct eb_served_table *tables;
 };

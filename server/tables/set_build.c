@@ -12,6 +12,7 @@ struct eb_named_table eb_set_build_describe(
 {
     const struct eb_tensor *tensor = &planned->tensor;
     bool is_code = eb_storage_is_code(planned->storage);
+    bool is_remote = planned->is_remote;
     struct eb_named_table table = {
         .name = planned->name,
         .base = rows,
@@ -19,12 +20,16 @@ struct eb_named_table eb_set_build_describe(
         .source_key = planned->source_key,
         .file_slot = planned->slot,
         .part = planned->part,
+        .is_remote = is_remote,
+        .remote = planned->remote,
+        .placement = planned->placement,
+        .digest = planned->remote_digest,
         .rank = tensor->rank,
         .resident_bytes = planned->rows_bytes + planned->index_bytes,
         .vector = planned->vector,
         .table =
             {
-                .rows = rows + planned->row_offset_bytes,
+                .rows = is_remote ? NULL : rows + planned->row_offset_bytes,
                 .row_count = tensor->dims[0],
                 .row_stride_bytes = planned->row_stride_bytes,
                 .scales = is_code ? rows : NULL,
@@ -86,13 +91,14 @@ static void count_pages(struct eb_table_set *set)
     atomic_store(&set->file_bytes_2m, set->file_pages.bytes_2m);
 }
 
-/* Returns whether the default keys of empty bags are keys of their tables. */
+/* Returns whether the default keys of empty bags are keys of their tables. Those of remote tables
+ * cannot be checked here. */
 static bool check_default_keys(const struct eb_table_set *set, const struct eb_model_config *config,
     struct eb_failure *failure)
 {
     for (size_t i = 0; i < set->count; i++) {
         const struct eb_named_table *table = &set->tables[i];
-        if (table->table.keys && table->has_default &&
+        if (table->index && table->has_default &&
             eb_key_index_find(&table->keys, table->default_index) < 0) {
             return eb_failure_set(failure,
                 "model.yaml: table '%.64s': default_index %" PRId64 " is not one of its keys",
@@ -102,7 +108,7 @@ static bool check_default_keys(const struct eb_table_set *set, const struct eb_m
     for (size_t i = 0; config && i < config->feature_count; i++) {
         const struct eb_model_config_feature *feature = &config->features[i];
         const struct eb_named_table *table = eb_table_set_find(set, feature->table);
-        if (table && table->table.keys && feature->has_default &&
+        if (table && table->index && feature->has_default &&
             eb_key_index_find(&table->keys, feature->default_index) < 0) {
             return eb_failure_set(failure,
                 "model.yaml: feature '%.64s': default_index %" PRId64
@@ -121,7 +127,10 @@ bool eb_set_build_finish(
     for (size_t i = 0; i < set->count; i++) {
         struct eb_named_table *table = &set->tables[i];
         table->table.keys = table->index ? &table->keys : NULL;
-        assert(eb_table_is_sound(&table->table));
+        if (table->is_remote && table->remote.rule.by_key) {
+            table->table.keys = &eb_key_index_remote;
+        }
+        assert(table->is_remote || eb_table_is_sound(&table->table));
     }
     set->digest = eb_table_digest_of_set(set);
     if (!check_default_keys(set, config, failure) || !eb_table_memory_seal(&set->memory, failure)) {

@@ -5,7 +5,8 @@
 #include "server/tables/planned_table.h"
 
 /* Returns a planned table as it will be in the set, with its rows at `rows`, but without keys,
- * hashes, digest and pages. Name and default vector are borrowed. */
+ * hashes, digest and pages. `rows` is NULL for a remote table, which also has its digest. Name and
+ * default vector are borrowed. */
 struct eb_named_table eb_set_build_describe(
     const struct eb_planned_table *planned, const uint8_t *rows);
 /* Appends a table to the set, which has room for it and takes over the planned name and default

@@ -212,14 +212,28 @@ static bool load_tables(struct loading *loading)
     return check_unchanged(&plan->scan, loading->failure);
 }
 
+/* Appends the tables whose rows are on other servers. */
+static void append_remote_tables(struct loading *loading)
+{
+    struct eb_table_plan *plan = loading->plan;
+    for (size_t i = plan->table_count; i < plan->table_count + plan->remote_count; i++) {
+        struct eb_named_table table = eb_set_build_describe(&plan->tables[i], NULL);
+        eb_set_build_append(loading->set, &plan->tables[i], &table);
+    }
+}
+
 static bool load_set_tables(struct loading *loading)
 {
     size_t count = loading->plan->table_count;
-    loading->set->tables = calloc(count, sizeof *loading->set->tables);
-    loading->loads = calloc(count, sizeof *loading->loads);
+    size_t room = count + loading->plan->remote_count + 1;
+    loading->set->tables = calloc(room, sizeof *loading->set->tables);
+    loading->loads = calloc(count + 1, sizeof *loading->loads);
     bool is_good = (loading->set->tables && loading->loads) ||
                    eb_failure_set(loading->failure, "out of memory");
     is_good = is_good && load_tables(loading);
+    if (is_good) {
+        append_remote_tables(loading);
+    }
     for (size_t i = 0; i < loading->load_count; i++) {
         eb_row_load_deinit(&loading->loads[i]);
     }
@@ -306,7 +320,12 @@ bool eb_set_load(const char *directory, const struct eb_table_options *options,
         .failure = failure};
     set->notes = plan.scan.notes;
     set->manifest = plan.manifest;
-    set->part = options->part;
+    set->part = plan.part;
+    set->is_router = plan.is_router;
+    set->lineage = plan.lineage;
+    set->manifest_yaml = plan.manifest_yaml;
+    plan.lineage = NULL;
+    plan.manifest_yaml = NULL;
     set->file_fs = options->resident.dir ? options->resident.dir->fs : EB_RESIDENT_TMPFS;
     eb_load_meter_init(&loading.meter, progress, plan.work_bytes);
     bool is_good = prepare_set(&loading, directory, options) && load_set_tables(&loading);

@@ -7,6 +7,7 @@
 #include "server/tables/scale_tensors.h"
 #include "server/tables/table_storage.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,13 +22,19 @@ struct planning {
     const struct eb_model_config_table **sources; /* sorted by source; may be empty */
     size_t source_count;
     struct eb_scale_names scales;    /* tensors that are not tables */
-    const struct eb_part_plan *part; /* NULL unless one part of a version is planned */
+    const struct eb_part_plan *part; /* NULL unless the version is in parts */
     struct eb_failure *failure;
 };
 
 static const char *path_of(const struct eb_table_plan *plan, const struct eb_piece *piece)
 {
     return plan->scan.files[piece->file].path;
+}
+
+/* Returns where a table is described: in its first file or, if it is remote, in the manifest. */
+static const char *place_of(const struct planning *planning, const struct eb_planned_table *table)
+{
+    return table->is_remote ? planning->part->path : path_of(planning->plan, table->rows.pieces);
 }
 
 /* ---- descriptions by source ---- */
@@ -274,15 +281,13 @@ static bool plan_keys(const struct planning *planning, struct eb_planned_table *
     return true;
 }
 
-/* Sets unknown_row and the default vector. Checks that the table has the rows of unknown_row and
- * default_index. The default_index of a keyed table is a key, which can be checked only with the
- * table's index. */
+/* Sets unknown_row, which is the one in the files at first, and the default vector. Checks that the
+ * table has the rows of unknown_row and default_index. The default_index of a keyed table is a key,
+ * which can be checked only with the table's index. */
 static bool check_defaults(const struct planning *planning, struct eb_planned_table *table)
 {
     const struct eb_model_config_table *config = table->config;
-    const struct eb_piece *piece = table->rows.pieces;
     uint64_t rows = table->tensor.dims[0];
-    table->unknown_row = piece->packed ? piece->packed->unknown_row : -1;
     if (config && config->unknown_row >= 0) {
         table->unknown_row = config->unknown_row;
     }
@@ -309,7 +314,7 @@ static bool check_defaults(const struct planning *planning, struct eb_planned_ta
            eb_default_vector_read(table, &table->vector, planning->failure);
 }
 
-/* Does so for a table of one part of a version. A divided table takes only its default vector from
+/* Does so for a table of a version in parts. A divided table takes only its default vector from
  * model.yaml. */
 static bool check_part_defaults(const struct planning *planning, struct eb_planned_table *table)
 {
@@ -332,8 +337,7 @@ static bool check_width(const struct planning *planning, const struct eb_planned
            eb_failure_set(planning->failure,
                "%s: rows of table '%.64s' have %" PRIu64
                " bytes, more than row_bytes_max, which is %" PRIu64,
-               path_of(planning->plan, table->rows.pieces), table->name, bytes,
-               planning->options->row_bytes_max);
+               place_of(planning, table), table->name, bytes, planning->options->row_bytes_max);
 }
 
 /* Returns the bytes of the keys from which the table's index is built. */
@@ -487,12 +491,18 @@ static bool check_unscaled(const struct planning *planning, const struct eb_plan
 
 /* ---- a table ---- */
 
-static bool check_name(const struct planning *planning, const struct eb_piece *piece)
+/* Sets the table's config, and its name. `name` is the one in the files. */
+static bool name_table(
+    const struct planning *planning, const char *name, struct eb_planned_table *table)
 {
-    const char *why = eb_name_error(piece->name, planning->options->name_bytes_max);
-    return !why ||
-           eb_failure_set(planning->failure, "%s: the table name '%.64s' %s; rename the table",
-               path_of(planning->plan, piece), piece->name, why);
+    const char *why = eb_name_error(name, planning->options->name_bytes_max);
+    if (why) {
+        return eb_failure_set(planning->failure, "%s: the table name '%.64s' %s; rename the table",
+            place_of(planning, table), name, why);
+    }
+    table->config = find_layout_source(planning, name);
+    table->name = strdup(table->config ? table->config->name : name);
+    return table->name || eb_failure_set(planning->failure, "out of memory");
 }
 
 /* Fills in a table whose pieces are set. */
@@ -500,16 +510,12 @@ static bool describe_layout_table(struct planning *planning, struct eb_planned_t
 {
     const struct eb_table_plan *plan = planning->plan;
     const struct eb_piece *piece = table->rows.pieces;
-    table->config = find_layout_source(planning, piece->name);
-    if (!check_name(planning, piece) || !check_parts(planning, &table->rows) ||
+    if (!name_table(planning, piece->name, table) || !check_parts(planning, &table->rows) ||
         !join_pieces(planning, &table->rows, &table->tensor) ||
         !check_layout_packed(planning, table)) {
         return false;
     }
-    table->name = strdup(table->config ? table->config->name : piece->name);
-    if (!table->name) {
-        return eb_failure_set(planning->failure, "out of memory");
-    }
+    table->unknown_row = piece->packed ? piece->packed->unknown_row : -1;
     if (eb_tensor_row_elements(&table->tensor) > UINT32_MAX) {
         return eb_failure_set(planning->failure,
             "%s: rows of table '%.64s' have more elements than can be counted",
@@ -532,14 +538,10 @@ static bool describe_layout_table(struct planning *planning, struct eb_planned_t
     return true;
 }
 
-static bool plan_tables(struct planning *planning)
+static bool plan_local_tables(struct planning *planning)
 {
     struct eb_table_plan *plan = planning->plan;
     const struct eb_version_scan *scan = &plan->scan;
-    plan->tables = calloc(scan->piece_count + 1, sizeof *plan->tables);
-    if (!plan->tables) {
-        return eb_failure_set(planning->failure, "out of memory");
-    }
     for (size_t at = 0; at < scan->piece_count;) {
         if (!scan->pieces[at].is_keys &&
             eb_scale_names_has(&planning->scales, scan->pieces[at].name)) {
@@ -566,6 +568,53 @@ static bool plan_tables(struct planning *planning)
     return true;
 }
 
+/* Fills in a remote table from its entry in the manifest. */
+static bool plan_remote_table(const struct planning *planning, const struct eb_parts_table *listed,
+    struct eb_planned_table *table)
+{
+    table->is_remote = true;
+    return name_table(planning, listed->name, table) &&
+           ((eb_part_plan_describe_remote(planning->part, listed, table, planning->failure) &&
+                check_defaults(planning, table)) ||
+               eb_failure_locate(planning->failure, planning->part->path)) &&
+           check_width(planning, table);
+}
+
+/* Plans the tables of the manifest whose rows are on other servers. */
+static bool plan_remote_tables(
+    const struct planning *planning, const struct eb_parts_manifest *manifest)
+{
+    struct eb_table_plan *plan = planning->plan;
+    const struct eb_model_config *config = planning->options->config;
+    for (size_t i = 0; i < manifest->count; i++) {
+        const struct eb_parts_table *listed = &manifest->tables[i];
+        if (listed->placement == EB_PLACEMENT_EVERYWHERE) {
+            continue;
+        }
+        if (config && !eb_model_config_selects(config, listed->name)) {
+            plan->scan.left_out_count++;
+            continue;
+        }
+        if (!plan_remote_table(
+                planning, listed, &plan->tables[plan->table_count + plan->remote_count++])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool plan_tables(struct planning *planning)
+{
+    struct eb_table_plan *plan = planning->plan;
+    const struct eb_parts_manifest *manifest =
+        plan->is_router ? &planning->part->manifest : &(struct eb_parts_manifest){0};
+    plan->tables = calloc(plan->scan.piece_count + manifest->count + 1, sizeof *plan->tables);
+    if (!plan->tables) {
+        return eb_failure_set(planning->failure, "out of memory");
+    }
+    return plan_local_tables(planning) && plan_remote_tables(planning, manifest);
+}
+
 /* ---- whether model.yaml matches the tables ---- */
 
 static int compare_fit_name(const void *name, const void *table)
@@ -573,10 +622,12 @@ static int compare_fit_name(const void *name, const void *table)
     return strcmp(name, ((const struct eb_planned_table *)table)->name);
 }
 
+/* Finds a table, remote or not, while all are sorted by name. */
 static const struct eb_planned_table *find_fit_table(
     const struct eb_table_plan *plan, const char *name)
 {
-    return bsearch(name, plan->tables, plan->table_count, sizeof *plan->tables, compare_fit_name);
+    return bsearch(name, plan->tables, plan->table_count + plan->remote_count, sizeof *plan->tables,
+        compare_fit_name);
 }
 
 /* Sets *failure to the reason why a tensor that model.yaml names cannot be a table. Always returns
@@ -757,23 +808,32 @@ static int compare_layout_names(const void *left, const void *right)
     return strcmp(a->name, b->name);
 }
 
-static bool check_unique(const struct eb_table_plan *plan, struct eb_failure *failure)
+static bool check_unique(const struct planning *planning)
 {
-    for (size_t i = 1; i < plan->table_count; i++) {
+    const struct eb_table_plan *plan = planning->plan;
+    for (size_t i = 1; i < plan->table_count + plan->remote_count; i++) {
         const struct eb_planned_table *a = &plan->tables[i - 1];
         const struct eb_planned_table *b = &plan->tables[i];
         if (strcmp(a->name, b->name) == 0) {
-            return eb_failure_set(failure, "%s: table '%.64s' is also in %s; remove one of them",
-                path_of(plan, a->rows.pieces), a->name, path_of(plan, b->rows.pieces));
+            return eb_failure_set(planning->failure,
+                "%s: table '%.64s' is also in %s; remove one of them", place_of(planning, a),
+                a->name, place_of(planning, b));
         }
     }
     return true;
 }
 
+/* Compares the locations of tables in files. Remote tables come last. */
 static int compare_locations(const void *left, const void *right)
 {
-    const struct eb_piece *a = ((const struct eb_planned_table *)left)->rows.pieces;
-    const struct eb_piece *b = ((const struct eb_planned_table *)right)->rows.pieces;
+    const struct eb_planned_table *one = left;
+    const struct eb_planned_table *other = right;
+    if (one->is_remote || other->is_remote) {
+        return one->is_remote && other->is_remote ? strcmp(one->name, other->name)
+                                                  : one->is_remote - other->is_remote;
+    }
+    const struct eb_piece *a = one->rows.pieces;
+    const struct eb_piece *b = other->rows.pieces;
     if (a->file != b->file) {
         return a->file < b->file ? -1 : 1;
     }
@@ -827,33 +887,49 @@ static bool plan_version(struct planning *planning, const char *directory)
     if (!plan_tables(planning)) {
         return false;
     }
-    if (plan->table_count == 0 && !planning->part) {
+    size_t count = plan->table_count + plan->remote_count;
+    bool is_whole = !planning->part || plan->is_router; /* no table is left out */
+    if (count == 0 && is_whole) {
         return refuse_none(planning, directory);
     }
-    qsort(plan->tables, plan->table_count, sizeof *plan->tables, compare_layout_names);
-    if (!check_unique(plan, planning->failure)) {
+    qsort(plan->tables, count, sizeof *plan->tables, compare_layout_names);
+    if (!check_unique(planning)) {
         return false;
     }
     const struct eb_model_config *config = planning->options->config;
-    if (config && !(planning->part ? check_part_fit(config, planning)
-                                   : check_fit(config, plan, planning->failure))) {
+    if (config && !(is_whole ? check_fit(config, plan, planning->failure)
+                             : check_part_fit(config, planning))) {
         return eb_failure_locate(planning->failure, directory);
     }
-    qsort(plan->tables, plan->table_count, sizeof *plan->tables, compare_locations);
+    qsort(plan->tables, count, sizeof *plan->tables, compare_locations);
     eb_table_plan_measure(plan);
     return true;
 }
 
-/* Plans the tables in `directory`, all of a version or, if `part` is not NULL, one part of it. */
+/* Sets what the plan's set of tables says about its version. Returns false if out of memory. */
+static bool describe_version(
+    struct eb_table_plan *plan, const struct eb_part_plan *part, struct eb_failure *failure)
+{
+    *plan = (struct eb_table_plan){.lineage = strdup(part ? part->manifest.lineage : "")};
+    if (part) {
+        plan->manifest = part->manifest.digest;
+        plan->part = part->choice;
+        plan->is_router = part->is_router;
+        plan->manifest_yaml = strdup(part->yaml);
+    }
+    return (plan->lineage && (!part || plan->manifest_yaml)) ||
+           eb_failure_set(failure, "out of memory");
+}
+
+/* Plans the tables in `directory`: all of a version or, if `part` is not NULL, those of it that are
+ * loaded, and a router's remote ones. */
 static bool read_plan(const char *directory, const struct eb_table_options *options,
     const struct eb_part_plan *part, struct eb_table_plan *plan, struct eb_failure *failure)
 {
-    *plan = (struct eb_table_plan){.manifest = part ? part->manifest.digest : 0};
-    if (!eb_version_scan_read(directory, options->config, &plan->scan, failure)) {
-        return false;
-    }
     struct planning planning = {.options = options, .plan = plan, .part = part, .failure = failure};
-    bool is_good = (!part || eb_part_plan_check(part, &plan->scan, failure)) &&
+    bool is_good = describe_version(plan, part, failure) &&
+                   eb_version_scan_read(directory, options->config, part, &plan->scan, failure) &&
+                   (!part || eb_part_plan_check(part, options->config, &plan->scan, failure)) &&
                    plan_version(&planning, directory);
     free(planning.sources);
     eb_scale_names_deinit(&planning.scales);
@@ -867,11 +943,12 @@ bool eb_table_plan_read(const char *directory, const struct eb_table_options *op
     struct eb_table_plan *plan, struct eb_failure *failure)
 {
     struct eb_part_plan part;
-    if (options->part.parts == 0) {
+    assert(options->part.parts == 0 || !options->is_router);
+    if (options->part.parts == 0 && !options->is_router) {
         return read_plan(directory, options, NULL, plan, failure);
     }
     *plan = (struct eb_table_plan){0};
-    if (!eb_part_plan_open(&part, directory, options->part, failure)) {
+    if (!eb_part_plan_open(&part, directory, options, failure)) {
         return false;
     }
     bool is_good = read_plan(part.folder, options, &part, plan, failure);
@@ -879,13 +956,28 @@ bool eb_table_plan_read(const char *directory, const struct eb_table_options *op
     return is_good;
 }
 
+bool eb_table_plan_recall(const struct eb_part_plan *part, const struct eb_table_options *options,
+    struct eb_table_plan *plan, struct eb_failure *failure)
+{
+    struct planning planning = {.options = options, .plan = plan, .part = part, .failure = failure};
+    bool is_good =
+        describe_version(plan, part, failure) && sort_sources(&planning) && plan_tables(&planning);
+    free(planning.sources);
+    if (!is_good) {
+        eb_table_plan_deinit(plan);
+    }
+    return is_good;
+}
+
 void eb_table_plan_deinit(struct eb_table_plan *plan)
 {
-    for (size_t i = 0; i < plan->table_count; i++) {
+    for (size_t i = 0; i < plan->table_count + plan->remote_count; i++) {
         free(plan->tables[i].name);
         free(plan->tables[i].vector);
     }
     free(plan->tables);
+    free(plan->lineage);
+    free(plan->manifest_yaml);
     eb_version_scan_deinit(&plan->scan);
     *plan = (struct eb_table_plan){0};
 }

@@ -11,8 +11,15 @@
  * pieces that are missing or do not match, keys without a table or too few keys, a name that is not
  * allowed or given twice, a row that is too wide, a storage that the table cannot have, a
  * description of a table that does not exist, and a directory without any table. With
- * options->part, plans the tables of that part; further reasons are then those of part_plan.h. */
+ * options->part, plans the tables of that part; with options->is_router, those placed everywhere,
+ * and all others as remote. Further reasons are then those of part_plan.h. */
 bool eb_table_plan_read(const char *directory, const struct eb_table_options *options,
+    struct eb_table_plan *plan, struct eb_failure *failure);
+struct eb_part_plan;
+
+/* Plans, from the manifest alone, what a version in parts is and, for a router, its remote tables.
+ * The tables that are loaded are not in the plan. Returns false as eb_table_plan_read does. */
+bool eb_table_plan_recall(const struct eb_part_plan *part, const struct eb_table_options *options,
     struct eb_table_plan *plan, struct eb_failure *failure);
 /* Sets the plan's sums of bytes. Called again when some of its tables have turned out to be
  * resident, or have been given their memory. */

@@ -11,6 +11,8 @@ void eb_table_set_deinit(struct eb_table_set *set)
         free(set->tables[i].chunk_hashes);
     }
     free(set->tables);
+    free(set->lineage);
+    free(set->manifest_yaml);
     eb_table_memory_deinit(&set->memory);
     *set = (struct eb_table_set){0};
 }
@@ -18,6 +20,9 @@ void eb_table_set_deinit(struct eb_table_set *set)
 struct eb_page_count eb_table_set_count_pages(
     const struct eb_named_table *table, const struct eb_page_report *report)
 {
+    if (table->is_remote) {
+        return (struct eb_page_count){0};
+    }
     struct eb_page_count rows =
         eb_page_report_count(report, table->base, table->resident_bytes - table->index_bytes);
     struct eb_page_count index = {0};
@@ -26,6 +31,16 @@ struct eb_page_count eb_table_set_count_pages(
     }
     return (struct eb_page_count){
         rows.bytes + index.bytes, rows.bytes_2m + index.bytes_2m, rows.bytes_1g + index.bytes_1g};
+}
+
+uint64_t eb_table_set_copy_bytes(const struct eb_named_table *table)
+{
+    uint64_t bytes = table->resident_bytes;
+    if (table->is_remote &&
+        __builtin_mul_overflow(table->table.row_count, table->table.row_stride_bytes, &bytes)) {
+        bytes = UINT64_MAX;
+    }
+    return bytes;
 }
 
 static int compare_set_name(const void *name, const void *table)

@@ -31,7 +31,8 @@ static bool is_shared_alike(
 
 static bool can_share(const struct eb_table_set *set, const struct eb_named_table *resident)
 {
-    const struct eb_table_mapping *mapping = eb_table_memory_find(&set->memory, resident->base);
+    const struct eb_table_mapping *mapping =
+        resident->is_remote ? NULL : eb_table_memory_find(&set->memory, resident->base);
     return mapping && !atomic_load_explicit(&mapping->is_outdated, memory_order_relaxed);
 }
 

@@ -321,11 +321,13 @@ static uint64_t subtract_bytes(uint64_t bytes_max, uint64_t bytes)
     return bytes < bytes_max ? bytes_max - bytes : 0;
 }
 
-/* Returns how many more bytes of the priority the queue can take. */
-static uint64_t find_room(const struct eb_queue *queue, uint64_t bytes_max, unsigned priority)
+/* Returns how many more bytes of items like this one the queue can take. */
+static uint64_t find_room(
+    const struct eb_queue *queue, uint64_t bytes_max, const struct eb_work *work)
 {
-    uint64_t all = subtract_bytes(bytes_max, eb_queue_bytes(queue, EB_WORK_BATCH));
-    if (priority == EB_WORK_INTERACTIVE) {
+    uint64_t first_bytes = work->is_repeated ? bytes_max / EB_ADMISSION_FIRST_FRACTION : 0;
+    uint64_t all = subtract_bytes(bytes_max - first_bytes, eb_queue_bytes(queue, EB_WORK_BATCH));
+    if (work->priority == EB_WORK_INTERACTIVE) {
         return all;
     }
     uint64_t batch =
@@ -336,7 +338,7 @@ static uint64_t find_room(const struct eb_queue *queue, uint64_t bytes_max, unsi
 static bool is_queue_full(
     const struct eb_queue *queue, uint64_t bytes_max, const struct eb_work *work)
 {
-    uint64_t room = find_room(queue, bytes_max, work->priority);
+    uint64_t room = find_room(queue, bytes_max, work);
     if (eb_queue_bytes(queue, work->priority) == 0) {
         return false;
     }

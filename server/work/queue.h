@@ -40,6 +40,7 @@ struct eb_work {
     struct eb_bag_job *jobs; /* [job_count], with their outputs set */
     uint32_t job_count;
     unsigned priority;     /* 0: EB_WORK_INTERACTIVE; all others: EB_WORK_BATCH */
+    bool is_repeated;      /* its request was sent before, so another server may be computing it */
     uint64_t weight_bytes; /* bytes that its jobs read and write: what it takes up of the queue */
     uint64_t deadline_ns;  /* uv_hrtime; 0 if there is none */
     const atomic_bool *cancelled; /* if true, the item is treated as expired; may be NULL */
@@ -172,6 +173,9 @@ uint64_t eb_rate_bytes_per_us(const struct eb_rate *rate);
 
 /* Batch items may fill 1 / EB_ADMISSION_BATCH_FRACTION of queue_bytes_max. */
 #define EB_ADMISSION_BATCH_FRACTION 2
+/* The last 1 / EB_ADMISSION_FIRST_FRACTION of queue_bytes_max is for items whose requests are sent
+ * for the first time: what is sent again because of an overload must not add to it. */
+#define EB_ADMISSION_FIRST_FRACTION 4
 /* A source may hold this many times as much as is free, so that a source that floods leaves room
  * for others. Alone it fills 4/5 of the queue; two fill 4/9 each, and so on. */
 #define EB_ADMISSION_SOURCE_SHARE 4
@@ -197,7 +201,8 @@ struct eb_admission_terms {
 /* Decides whether the queue takes the item; does not push it.
  * - TAKEN, however large the item is, if nothing of its priority or a higher one waits.
  * - FULL if, with the item, more than queue_bytes_max would wait. A batch item also gets FULL if
- *   more than the batch share of that would wait. An item with a source also gets FULL if more
+ *   more than the batch share of that would wait, and a repeated one if part of what is for first
+ *   attempts were taken. An item with a source also gets FULL if more
  *   bytes of that source would wait than its share of what is free.
  * - LATE if computing eb_queue_bytes_before at bytes_per_us takes until its deadline or longer. The
  *   item's own bytes, the tiles that are being computed and the sources that eb_queue_bytes_before

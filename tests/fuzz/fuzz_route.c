@@ -66,7 +66,7 @@ static void pool_merged(struct eb_route_merge *merge, struct eb_arena *arena)
     const struct eb_bag_ops *ops = eb_bag_ops_find(NULL);
     struct eb_bag_job job;
     bool is_error = merge->split->query->missing == EB_MISSING_ERROR;
-    if (is_error && eb_route_merge_find_missing(merge) < UINT32_MAX) {
+    if (is_error && merge->missing_count > 0) {
         return;
     }
     require(eb_route_merge_end(merge, arena, &job));

@@ -21,6 +21,10 @@ static void require_equal_version(
     require(a->is_complete == b->is_complete && a->table_count == b->table_count);
     require(!a->model_yaml == !b->model_yaml);
     require(!a->model_yaml || strcmp(a->model_yaml, b->model_yaml) == 0);
+    require(!a->manifest_yaml == !b->manifest_yaml && a->is_router == b->is_router);
+    require(!a->manifest_yaml || strcmp(a->manifest_yaml, b->manifest_yaml) == 0);
+    require(a->part.part == b->part.part && a->part.parts == b->part.parts);
+    require(a->manifest_yaml ? a->part.part < a->part.parts : a->part.parts == 0);
     for (size_t i = 0; i < a->table_count; i++) {
         enum eb_resident_kind kind;
         uint64_t key;
@@ -66,16 +70,23 @@ static void parse_record(const void *bytes, size_t size)
     free(again);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+/* Parses the bytes as the JSON of a file whose first line has this number. */
+static void parse_behind_head(int format, const uint8_t *data, size_t size)
 {
-    parse_record(data, size);
     char *bytes = malloc(HEAD_BYTES + size);
     require(bytes);
-    int head = snprintf(bytes, HEAD_BYTES, "embag served 1 %zu %016" PRIx64 "\n", size,
+    int head = snprintf(bytes, HEAD_BYTES, "embag served %d %zu %016" PRIx64 "\n", format, size,
         (uint64_t)XXH3_64bits(data, size));
     require(head > 0 && head < HEAD_BYTES);
     memcpy(bytes + head, data, size);
     parse_record(bytes, (size_t)head + size);
     free(bytes);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    parse_record(data, size);
+    parse_behind_head(1, data, size);
+    parse_behind_head(2, data, size);
     return 0;
 }

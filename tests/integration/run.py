@@ -2,7 +2,7 @@
 """Runs the tests that talk to embagd over the network: conformance and integration.
 
     tests/integration/run.py --embagd PATH --embag PATH --build DIR [--quick] [--only PATTERN]
-        [--claims DIR] [--long]
+        [--routed] [--claims DIR] [--long]
 
 Prints "N passed, N failed" at the end; the exit status is 0 if none failed.
 """
@@ -27,6 +27,8 @@ def parse_arguments():
     parser.add_argument('--embag', required=True, help='the command-line tool')
     parser.add_argument('--build', required=True, help='build folder; generated files go there too')
     parser.add_argument('--quick', action='store_true', help='fewer requests, for slow servers')
+    parser.add_argument('--routed', action='store_true',
+                        help='the server that most tests share is a router with part servers')
     parser.add_argument('--only', default='*', help='pattern of test names, such as *spec*')
     parser.add_argument('--long', action='store_true',
                         help='run only the modules long_*.py, which take minutes each')
@@ -138,6 +140,7 @@ def set_up(arguments):
     served.EMBAG = os.path.abspath(arguments.embag)
     served.BUILD = os.path.abspath(arguments.build)
     served.QUICK = arguments.quick
+    served.ROUTED = arguments.routed
 
 
 def main():

@@ -316,8 +316,7 @@ class BadValues(BadRequest):
         self.refused(INVALID, r'queries\[0\].*weights', request(both))
 
     def test_refuses_what_is_not_built_by_name(self):
-        fields = {'unnormalized': True, 'min_sequence': 1, 'shard_epoch': 1,
-                  'allow_incomplete': True}
+        fields = {'unnormalized': True, 'min_sequence': 1, 'shard_epoch': 1}
         for name, value in fields.items():
             self.refused('UNIMPLEMENTED', r'\b%s\b' % name, request(**{name: value}))
 

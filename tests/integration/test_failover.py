@@ -6,7 +6,6 @@ lookup has much time, and each step waits until the client has noticed the one b
 
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import time
@@ -158,7 +157,7 @@ class Servers(FailoverTest):
 
     def stop_for_a_while(self, load, server):
         """Stops a server for some seconds, and waits until it is used again."""
-        server.process.send_signal(signal.SIGSTOP)
+        server.hold()
         try:
             over = time.monotonic() + STOP_SECONDS
             self.wait_state(load, server.address, left_out=True)
@@ -167,7 +166,7 @@ class Servers(FailoverTest):
             self.assertLessEqual(load.server(server.address)['sent'], sent)
             wait_until(lambda: time.monotonic() > over, 2 * STOP_SECONDS, 'the time to be over')
         finally:
-            server.process.send_signal(signal.SIGCONT)
+            server.release()
         self.wait_state(load, server.address, left_out=False, connected=True)
         self.wait_used(load, server.address)
 
@@ -196,9 +195,9 @@ class Servers(FailoverTest):
         servers = self.start_three()
         load = self.load_servers(servers, hedge=5)
         for _ in range(6):
-            servers[0].process.send_signal(signal.SIGSTOP)
+            servers[0].hold()
             time.sleep(0.05)
-            servers[0].process.send_signal(signal.SIGCONT)
+            servers[0].release()
             time.sleep(0.95)
         self.wait_used(load, servers[0].address)
         self.check_hedges(self.finish(load))

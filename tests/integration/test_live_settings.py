@@ -11,12 +11,13 @@ import unittest
 import numpy as np
 
 from certificates import HERE, Authority
+from cluster import Cluster, wait_served
 from embag.v1 import embedding_bag_pb2 as pb
 from embagd_process import wait_until
 from h2raw import (DATA, GOAWAY, HEADERS, LOOKUP_STREAM, PING, Connection, call_fields, frame,
                    header_encode, message)
 from http_peer import Metrics
-from rpc import as_bytes, error_of
+from rpc import Admin, as_bytes, error_of
 from served import spec_table
 from table_files import Table, write_model
 from test_auth import ALL
@@ -523,6 +524,21 @@ class Models(SettingsTest):
         self.reload({'claim_grace_s': 0})
         wait_until(lambda: 1 not in self.states(), SECONDS, 'the end of version 1')
 
+    def test_pin_ttl_s(self):
+        with open(self.repository.join('model.yaml'), 'w', encoding='utf-8') as file:
+            file.write('versions: {keep: 1, keep_s: 0}\n')
+        self.serve_with({'pin_ttl_s': 3600})
+        os.rename(self.repository.join('model.yaml'), self.repository.join('spec', 'model.yaml'))
+        pinned = asked()
+        pinned.version = 1
+        client = self.connect(self.server)
+        self.assertEqual(client.lookup(pinned).version, 1)
+        self.publish(2)
+        self.wait_state(2, 'SERVING')
+        self.assertEqual(client.lookup(pinned).version, 1)
+        self.reload({'pin_ttl_s': 0})
+        wait_until(lambda: 1 not in self.states(), SECONDS, 'the end of version 1')
+
     def test_inline_below_us(self):
         self.serve_with({'inline_below_us': 0}, http='127.0.0.1:0')
         client = self.connect(self.server)
@@ -532,6 +548,29 @@ class Models(SettingsTest):
         client.lookup(asked())
         wait_until(lambda: Metrics(self.server).sum('embag_lookups_inline_total') == 1, SECONDS,
                    'the count')
+
+    def test_route_slab_bytes(self):
+        cluster = Cluster(1)
+        self.addCleanup(cluster.remove)
+        write_model(cluster.source, 'm', 1, [
+            Table.of_values('t', 'f32', np.ones((64, 256), '<f4'))])
+        cluster.split('m', 1, placement={'t': 'placement: rows'})
+        cluster.start_parts()
+        address = 'unix:' + os.path.join(self.folder, 'admin.sock')
+        self.write({'route_slab_bytes': 4096})
+        router = cluster.start_router('--config', self.file, '--admin-listen', address)
+        self.admin = Admin(address)
+        self.addCleanup(self.admin.close)
+        client = cluster.connect(router)
+        wait_served(client, 1)
+        legs = [Metrics(router).sum('embag_route_legs_total')]
+        for slab_bytes in (4096, 65536, 4096):
+            self.reload({'route_slab_bytes': slab_bytes})
+            client.lookup(pb.LookupRequest(queries=[pb.BagQuery(
+                table='t', indices=range(64), reduction=pb.REDUCTION_NONE)]))
+            legs.append(Metrics(router).sum('embag_route_legs_total'))
+        # 64 rows of 1 KiB, at most four in a leg.
+        self.assertEqual([int(n) for n in np.diff(legs)], [16, 1, 16])
 
 
 class Whole(SettingsTest):

@@ -24,7 +24,10 @@ LIMITS = {
 ALL_LIMITS = set(LIMITS) | {'receive_memory_bytes', 'answer_memory_bytes', 'queue_bytes_max',
                             'inline_below_us', 'watch_poll_ms', 'load_bytes_per_s', 'load_threads',
                             'load_jitter_s', 'kept_versions_max', 'kept_bytes_max',
-                            'claim_grace_s'}
+                            'claim_grace_s', 'pin_ttl_s', 'flip_replicas', 'route_slab_bytes',
+                            'hedge_percent',
+                            'route_resolve_ms', 'route_settle_ms', 'next_wait_s',
+                            'hedge_delay_min_us'}
 
 
 class Models(ServedTest):

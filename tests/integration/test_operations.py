@@ -96,11 +96,19 @@ class Metrics(OwnServerTest):
                             for expression in re.findall(r'`([^`]+)`', row[1])]
         self.assertGreater(len(self.expressions), 15)
 
-    def test_name_what_there_is(self):
-        server = self.serve(http='127.0.0.1:0')
+    def told(self, *flags):
+        """Returns the names of a server's metrics."""
+        server = self.serve(*flags, http='127.0.0.1:0')
         with urllib.request.urlopen('http://127.0.0.1:%d/metrics' % server.http_port,
                                     timeout=COMMAND_SECONDS) as answer:
-            told = set(re.findall(r'^# TYPE (\w+)', answer.read().decode(), re.M))
+            return set(re.findall(r'^# TYPE (\w+)', answer.read().decode(), re.M))
+
+    def test_name_what_there_is(self):
+        told = self.told()
+        of_routers = self.told('--route', 'unix:' + self.repository.join('.nobody')) - told
+        self.assertGreater(len(of_routers), 15)
+        self.assertTrue(all(name.startswith('embag_route_') for name in of_routers), of_routers)
+        told |= of_routers
         named = set(re.findall(r'\bembag_\w+|\bprocess_\w+_\w+', ' '.join(self.expressions)))
         named.update(re.findall(r'`(embag_\w+)`', document()))
         # A histogram has several series.

@@ -179,6 +179,32 @@ class LookupTest(WithParts):
         self.assert_refused(client, grpc.StatusCode.INVALID_ARGUMENT, 'output_type', table='rows',
                             indices=[0], part=2, output_type=99)
 
+    def look_up(self, server, table, index, *flags):
+        """Runs embag lookup; returns its exit status, output and messages."""
+        done = subprocess.run(
+            [served.EMBAG, 'lookup', '--server', server.address, '--table', table,
+             f'--indices={index}', '--num-bags', '1', *flags],
+            capture_output=True, text=True, timeout=60, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    def test_the_tool_asks_for_a_part(self):
+        for part in 0, 2:
+            server, _ = self.serve(f'{part}/{PARTS}')
+            flags = ('--part', str(part), '--weights', '2', '--reduction', 'sum')
+            code, output, errors = self.look_up(server, 'rows', 3, *flags)
+            self.assertEqual((code, errors), (0, ''))
+            self.assertEqual(output.splitlines()[-1].split(),
+                             ['0:', *('%g' % (2 * value) for value in self.rows[3 * PARTS + part])])
+            row = next(i for i in range(80) if part_of_key(self.keys[i], PARTS) == part)
+            code, output, errors = self.look_up(server, 'keyed', self.keys[row], *flags[:2])
+            self.assertEqual((code, errors), (0, ''))
+            self.assertEqual(output.splitlines()[-1].split(),
+                             ['0:', *('%g' % value for value in self.keyed.values[row])])
+        for flags in (), ('--part', '1'):
+            code, output, errors = self.look_up(server, 'rows', 3, *flags)
+            self.assertEqual((code, output), (1, ''))
+            self.assertIn('this server has only part 2 of 3 of the rows, counted from 0', errors)
+
     def test_quantised_parts_have_the_rows_of_the_whole(self):
         write_model(self.repository.join('flat'), 'm', 1,
                     [Table.of_values('int8', 'f32', self.rows)])
@@ -233,10 +259,13 @@ class LoadTest(WithParts):
                             name + '.embag')
 
     def assert_fails(self, *texts, part=f'1/{PARTS}'):
-        """Expects the only version to fail with these texts in the log."""
-        log = Embagd(self.parts, '--part', part).start_fails()
+        """Expects the only version to fail with these texts in the log. The server stays up."""
+        server = Embagd(self.parts, '--part', part)
+        self.addCleanup(server.stop)
+        wait_until(lambda: server.find('model_unserved'), SECONDS, 'event=model_unserved')
         for text in texts:
-            self.assertIn(text, log)
+            self.assertIn(text, server.find('model_failed'))
+        self.assertIsNone(server.find('ready'))
 
     def test_versions_of_other_parts_do_not_exist(self):
         self.split('2', 4)
@@ -332,13 +361,19 @@ class LoadTest(WithParts):
         wait_until(lambda: server.find('resident_compared'), SECONDS, 'event=resident_compared')
         self.assertIsNone(server.find('resident_differs'))
 
-    def test_versions_in_parts_are_not_served_without_the_repository(self):
+    def test_a_part_is_served_without_the_repository(self):
         directory = make_tmpfs_directory(self)
         flags = ('--part', f'1/{PARTS}', '--resident-dir', directory, '--resident-small-pages',
                  'allow')
         Embagd(self.parts, *flags).wait_ready().stop()
         os.rename(self.parts, self.parts + '-away')
-        Embagd(self.parts, *flags).start_fails()
+        self.addCleanup(os.rename, self.parts + '-away', self.parts)
+        server, client = self.serve(f'1/{PARTS}', *flags[2:])
+        self.assertIsNotNone(server.find('serving_from_resident'))
+        values, _ = self.sums(client, 'rows', [0], part=2)
+        np.testing.assert_array_equal(values, self.rows[1])
+        values, _ = self.sums(client, 'keyed', [12345], part=2, missing=pb.MISSING_UNKNOWN_ROW)
+        np.testing.assert_array_equal(values, self.keyed.values[4])
 
 
 if __name__ == '__main__':

@@ -2,6 +2,7 @@
 them."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -12,7 +13,9 @@ import unittest
 import numpy as np
 
 import served
+from embagd_process import Embagd
 from packed_file import PackedFile
+from rpc import Client, pb
 
 SALT = '5bd1e995a1b2c3d4'
 MASK = (1 << 64) - 1
@@ -148,6 +151,15 @@ class SplitTest(WithVersion):
                 np.testing.assert_array_equal(file.keys(), self.keys[here])
                 np.testing.assert_array_equal(file.rows(), rows[here])
 
+    def test_names_the_key_of_the_row_for_unknown_keys(self):
+        for placement in 'rows', 'whole':
+            version = self.split(2, *self.place(keyed=placement, codes=placement), out=placement)
+            lines = manifest_of(version).splitlines()
+            keyed, codes = (next(line for line in lines if f'"{name}"' in line)
+                            for name in ('keyed', 'codes'))
+            self.assertIn(f'unknown_row: 17, unknown_key: {self.keys[17]},', keyed)
+            self.assertNotIn('unknown_key', codes)
+
     def test_whole_tables_are_as_packed(self):
         version = self.split(2, *self.place(codes='whole', keyed='whole', flat='everywhere'))
         manifest = manifest_of(version)
@@ -208,22 +220,19 @@ class SplitTest(WithVersion):
         self.assertIn('2 parts: ', output)
         self.assertFalse(os.path.exists(self.path('out')))
 
-    def test_divides_busy_tables(self):
-        metrics = self.write('metrics', 'embag_table_bags_total{model="other",table="codes"} 9\n'
-                             'embag_table_rows_touched_total{model="ranking",table="flat"} 5e3\n'
-                             'embag_table_bags_total{model="ranking",table="flat"} 10\n'
-                             'embag_table_rows_touched_total{model="ranking",table="gone"} 7\n')
-        flags = ('--parts', '2', '--dry-run', '--everywhere-below', '0')
-        _, output, _ = embag('split', self.version, *flags)
-        self.assertRegex(output, r'flat .* whole')
-        code, output, errors = embag('split', self.version, *flags, '--metrics', metrics)
-        self.assertEqual((code, errors), (0, ''))
-        self.assertRegex(output, r'flat .* rows')
-        for text, what in ('', 'there is no embag_table'), ('nonsense', 'there is no embag_table'):
-            code, _, errors = embag('split', self.version, *flags, '--metrics',
-                                    self.write('metrics', text))
-            self.assertEqual(code, 1)
-            self.assertIn(what, errors)
+    def test_places_at_most_some_bytes_everywhere(self):
+        flags = ('split', self.version, '--parts', '2', '--dry-run')
+        # Those of no bytes, of 144 and of 400.
+        for limit, names in ((0, ['none']), (143, ['none']), (144, ['none', 'small']),
+                             (543, ['none', 'small']), (544, ['flat', 'none', 'small'])):
+            code, output, errors = embag(*flags, '--everywhere-bytes-max', str(limit))
+            self.assertEqual((code, errors), (0, ''))
+            self.assertEqual(sorted(re.findall(r'^(\w+) .* everywhere$', output, re.M)), names)
+        code, output, _ = embag(*flags, '--everywhere-bytes-max', '0',
+                                *self.place(codes='everywhere'))
+        self.assertEqual(code, 0)
+        self.assertRegex(output, r'codes .* everywhere')
+        self.assertRegex(output, r'small .* (whole|rows)')
 
     def test_joined_pieces_are_dealt_as_one_table(self):
         rows = self.tables['numbers']
@@ -242,6 +251,77 @@ class SplitTest(WithVersion):
         for part in range(2):
             raw = self.file_of(version, 'large', part, 2).rows()
             np.testing.assert_array_equal(raw.view('<f4'), rows[part::2])
+
+
+class MetricsTest(WithVersion):
+    """Placement by what a server has looked up."""
+
+    def dry_run(self, *flags, text=None):
+        """Runs a split that writes nothing, and places no small tables everywhere."""
+        done = subprocess.run(
+            [served.EMBAG, 'split', self.version, '--parts', '2', '--dry-run',
+             '--everywhere-below', '0', *flags],
+            input=text, capture_output=True, text=True, timeout=60, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    def assert_refused(self, source, what, text=None):
+        """Expects an error that names the source."""
+        code, output, errors = self.dry_run('--metrics', source, text=text)
+        self.assertEqual((code, output), (1, ''))
+        self.assertTrue(errors.startswith(f'embag: {source}: '), errors)
+        self.assertIn(what, errors)
+
+    def start(self):
+        """Starts a server of the model. Returns it, a client, and the URL of its metrics."""
+        server = Embagd(self.path('models'), http='127.0.0.1:0')
+        self.addCleanup(server.stop)
+        client = Client(server.wait_ready().address)
+        self.addCleanup(client.close)
+        return server, client, 'http://%s:%d/metrics' % (server.host, server.http_port)
+
+    def test_reads_the_metrics_of_a_server(self):
+        _, client, url = self.start()
+        _, output, _ = self.dry_run()
+        self.assertRegex(output, r'flat +400 B  whole')
+        self.assert_refused(url, "nothing has been looked up in model 'ranking' yet")
+        client.lookup(pb.LookupRequest(queries=[
+            pb.BagQuery(table='flat', indices=[1] * 900, indices_per_bag=2),
+            pb.BagQuery(table='small', indices=[1] * 100, indices_per_bag=2),
+            pb.BagQuery(table='a feature', indices=[2], num_bags=0, indices_per_bag=1)]))
+        code, output, errors = self.dry_run('--metrics', url)
+        self.assertEqual((code, errors), (0, ''))
+        self.assertRegex(output, r'flat +400 B   89.9% of rows  89.8% of bags  rows\n')
+        self.assertRegex(output, r'codes .* 0.1% of rows   0.2% of bags  whole')
+        self.assertIn('the busiest has 5', output)
+
+    def test_takes_files_and_standard_input(self):
+        text = ('embag_table_bags_total{model="other",table="codes"} 9\n'
+                'embag_table_rows_touched_total{model="ranking",table="flat"} 5e3\n'
+                'embag_table_bags_total{model="ranking",table="flat"} 5e3\n'
+                'embag_table_rows_touched_total{model="ranking",table="gone"} 7\n')
+        for flags in ('--metrics', self.write('metrics', text)), ('--metrics', '-'):
+            code, output, errors = self.dry_run(*flags, text=text)
+            self.assertEqual((code, errors), (0, ''))
+            self.assertRegex(output, r'flat .* 100.0% of rows 100.0% of bags  rows\n')
+            self.assertRegex(output, r'codes .* not counted +(whole|rows)')
+
+    def test_names_what_is_wrong_with_the_metrics(self):
+        server, _, url = self.start()
+        self.assert_refused(url.replace('metrics', 'livez'), 'the answer has status 404')
+        self.assert_refused(url.replace('metrics', 'healthz'),
+                            'there is no embag_table_rows_touched_total in it')
+        self.assert_refused(url.replace('http', 'https', 1), 'expected an http:// URL')
+        server.stop()
+        self.assert_refused(url, 'it cannot be reached (Connection refused)')
+        lines = 'embag_table_bags_total{model="m",table="t"} 1\n'
+        self.assert_refused('-', "counts of model 'm', but none of 'ranking'", text=lines)
+        self.assert_refused('-', 'line 2: invalid sample', text=lines + lines[:-3])
+        self.assert_refused(self.path('absent'), 'it cannot be opened')
+
+    def test_excludes_a_placement(self):
+        code, _, errors = self.dry_run('--metrics', 'file', *self.place(codes='rows'))
+        self.assertEqual(code, 2)
+        self.assertIn('--placement and --metrics exclude each other', errors)
 
 
 class RefusalTest(WithVersion):
@@ -344,6 +424,14 @@ class CheckTest(WithVersion):
     def test_finds_a_missing_file(self):
         os.remove(self.file('keyed', 1))
         self.assert_unsound('part-00001-of-00002/keyed.embag')
+
+    def test_finds_another_unknown_key(self):
+        path = os.path.join(self.parts, 'manifest.yaml')
+        text = manifest_of(self.parts)
+        with open(path, 'w', encoding='utf-8') as file:
+            file.write(text.replace(f'unknown_key: {self.keys[17]},', 'unknown_key: 5,'))
+        self.assert_unsound('part-00000-of-00002/keyed.embag', f'key {self.keys[17]}',
+                            'the manifest says 5')
 
     def test_finds_a_file_of_another_part(self):
         shutil.copy(self.file('codes', 1), self.file('codes'))

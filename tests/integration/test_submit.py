@@ -1,7 +1,6 @@
 """The C client's non-blocking lookups while the server is paused, ended and restarted."""
 
 import os
-import signal
 import subprocess
 import unittest
 
@@ -90,15 +89,9 @@ class Submit(OwnServerTest):
         return server.wait_ready()
 
     def hold(self, server):
-        """Stops the server's process, as the system might, until `release`."""
-        server.process.send_signal(signal.SIGSTOP)
-        self.addCleanup(self.release, server)
-        os.waitid(os.P_PID, server.pid, os.WSTOPPED)  # waits for all its threads
-
-    def release(self, server):
-        """Lets the process continue."""
-        if not server.has_ended():
-            server.process.send_signal(signal.SIGCONT)
+        """Stops the server's process, as the system might, until its `release`."""
+        server.hold()
+        self.addCleanup(server.release)
 
     def test_lookups_end_at_their_deadline_and_the_next_are_answered(self):
         for mode in MODES:
@@ -108,7 +101,7 @@ class Submit(OwnServerTest):
                 self.hold(server)
                 probe.submit(20, timeout_us=1000)
                 self.assertEqual(probe.take(20)[1], {'DEADLINE_EXCEEDED': 20})
-                self.release(server)
+                server.release()
                 probe.submit(20)
                 self.assertEqual(probe.take(20)[1], {'OK': 20})
 
@@ -122,7 +115,7 @@ class Submit(OwnServerTest):
                 probe.submit(20)
                 probe.ask('cancel')
                 self.assertEqual(probe.take(20)[1], {'CANCELLED': 20})
-                self.release(server)
+                server.release()
                 self.assertEqual(probe.take(10)[1], {'OK': 10})
                 probe.ask('cancel')
                 probe.submit(5)

@@ -89,7 +89,7 @@ class VersionStorm(unittest.TestCase):
         storm = Storm(repository, rng)
         for model in MODELS:
             storm.publish(model, 1)
-        server = Embagd(repository.path, '--watch-poll-ms', '300')
+        server = Embagd(repository.path, '--watch-poll-ms', '300', '--pin-ttl-s', '1')
         self.addCleanup(server.stop)
         server.wait_ready()
         self.is_over, self.seen, self.wrong = False, collections.Counter(), []

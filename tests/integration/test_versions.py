@@ -185,13 +185,41 @@ class Versions(VersionsTest):
     def test_drops_the_one_before_when_its_time_is_over(self):
         self.describe('versions: {keep: 1, keep_s: 1}\n')
         self.publish(1)
-        self.serve()
+        self.serve('--pin-ttl-s', '0')
         self.publish(2)
         self.wait_served(2)
         self.assertEqual(self.lookup(version=1), 1)
         wait_until(lambda: self.states() == {2: 'SERVING'}, SECONDS, 'version 1 gone')
         self.expect_not_found('has no version 1 in memory', version=1)
         self.assertTrue(self.server.find('model_freed'))
+
+    def test_keeps_a_version_while_requests_name_it(self):
+        self.describe('versions: {keep: 1, keep_s: 0}\n')
+        self.publish(1)
+        self.serve('--pin-ttl-s', '2', '--watch-poll-ms', '100')
+        self.assertEqual(self.lookup(version=1), 1)
+        for version in (2, 3):    # Nobody names version 2.
+            self.publish(version)
+            self.wait_served(version)
+        over = time.monotonic() + 6
+        while time.monotonic() < over:
+            self.assertEqual(self.lookup(version=1), 1)
+            self.assertEqual(self.lookup(), 3)
+        self.assertEqual(self.states().pop(1), 'READY')
+        named = time.monotonic()
+        wait_until(lambda: self.states() == {3: 'SERVING'}, SECONDS, 'version 1 gone')
+        self.assertGreater(time.monotonic() - named, 1.9)
+        self.assertIn('version=2', self.server.find('model_freed'))
+
+    def test_loads_nothing_because_a_request_names_it(self):
+        self.publish(1)
+        self.publish(2)
+        self.serve('--watch-poll-ms', '100')
+        self.expect_not_found('has no version 1 in memory', version=1)
+        self.publish(3)
+        self.wait_served(3)
+        self.expect_not_found('has no version 1 in memory', version=1)
+        self.assertEqual(self.states(), {3: 'SERVING', 2: 'READY'})
 
     def test_keeps_a_bounded_number_of_versions_that_come_fast(self):
         self.publish(1)
@@ -424,7 +452,7 @@ class Sharing(VersionsTest):
 
     def test_loads_what_has_changed_and_shares_the_rest(self):
         self.publish(1, tables=self.tables(1))
-        self.serve()
+        self.serve('--pin-ttl-s', '0')
         before = resident(self.server)
         self.publish(2, tables=self.tables(2))
         self.wait_served(2)

@@ -211,7 +211,7 @@ class Claims(VersionsTest):
         return Watch(client or self.client, claims=claims, router=router, level=LEVEL)
 
     def test_load_an_older_version_and_keep_it(self):
-        self.serve('--claim-grace-s', '0')
+        self.serve('--claim-grace-s', '0', '--pin-ttl-s', '0')
         watch = self.watch()
         self.assertEqual([h.version for h in watch.next().holdings], [5])
         router = self.watch(claim(2, served=True), claim(3))

@@ -61,6 +61,7 @@ class Embagd:
     """One server process.
 
     - http: address of the operators' port, by default none
+    - host: address at which the test reaches the server
     - under: command that runs embagd, such as a debugger
 
     A thread reads the log, so that the server never blocks on a full pipe.
@@ -77,6 +78,7 @@ class Embagd:
         self.process = subprocess.Popen(
             command + list(flags), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE, env={**clean_environment(), **(environment or {})}, user=user)
+        self.host = '127.0.0.1'
         self.is_terminated = False
         self.is_killed = False
         self.lines = []
@@ -134,7 +136,7 @@ class Embagd:
     @property
     def address(self):
         """Address of the server, as HOST:PORT."""
-        return '127.0.0.1:%d' % self.port
+        return '%s:%d' % (self.host, self.port)
 
     def terminate(self):
         """Sends SIGTERM, which makes the server drain."""
@@ -146,6 +148,16 @@ class Embagd:
         self.is_killed = True
         self.process.kill()
         self.wait()
+
+    def hold(self):
+        """Stops the process with SIGSTOP, until `release`. All its threads have stopped then."""
+        self.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+    def release(self):
+        """Lets a process go on that `hold` has stopped. Does nothing if it has ended."""
+        if not self.has_ended():
+            self.process.send_signal(signal.SIGCONT)
 
     def wait(self, seconds=STOP_SECONDS):
         """Waits until the process ends. Returns its exit status.

@@ -15,13 +15,13 @@ def connect(server, receive_buffer=None):
     if receive_buffer:
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
     peer.settimeout(TIMEOUT_SECONDS)
-    peer.connect(('127.0.0.1', server.http_port))
+    peer.connect((server.host, server.http_port))
     return peer
 
 
 def fetch(server, path, method='GET', **headers):
     """Sends one request on its own connection. Returns status, headers and body of the answer."""
-    peer = http.client.HTTPConnection('127.0.0.1', server.http_port, timeout=TIMEOUT_SECONDS)
+    peer = http.client.HTTPConnection(server.host, server.http_port, timeout=TIMEOUT_SECONDS)
     try:
         peer.request(method, path, headers={'Connection': 'close', **headers})
         answer = peer.getresponse()

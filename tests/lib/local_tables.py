@@ -44,7 +44,8 @@ class LocalQuery(Structure):
                 ('indices_per_bag', c_uint32), ('num_bags', c_uint64),
                 ('include_last_offset', c_bool), ('has_default', c_bool),
                 ('default_index', c_int64), ('weights', c_void_p), ('weights_count', c_size_t),
-                ('weights_type', c_int), ('sequence', Sequence)]
+                ('weights_type', c_int), ('sequence', Sequence), ('has_part', c_bool),
+                ('part', c_uint32)]
 
 
 class Request(Structure):
@@ -54,7 +55,8 @@ class Request(Structure):
                 ('query_count', c_size_t), ('output_type', c_int), ('concat', c_bool),
                 ('timeout_us', c_uint64), ('groups', c_void_p), ('group_count', c_size_t),
                 ('priority', c_int), ('errors_per_query', c_bool), ('report_missing', c_bool),
-                ('version_label', c_char_p), ('traceparent', c_char_p)]
+                ('version_label', c_char_p), ('traceparent', c_char_p),
+                ('allow_incomplete', c_bool)]
 
 
 class LocalResult(Structure):
@@ -65,7 +67,8 @@ class LocalResult(Structure):
                 ('missing_by_query', c_void_p), ('values', c_void_p), ('values_bytes', c_size_t),
                 ('missing_by_query_count', c_size_t), ('missing_positions', POINTER(c_uint32)),
                 ('status', c_int), ('message', c_char_p), ('lengths', c_void_p),
-                ('lengths_count', c_size_t), ('inverse', c_void_p), ('inverse_count', c_size_t)]
+                ('lengths_count', c_size_t), ('inverse', c_void_p), ('inverse_count', c_size_t),
+                ('unreached', c_uint64)]
 
 
 class LocalAnswer(Structure):
@@ -73,7 +76,7 @@ class LocalAnswer(Structure):
 
     _fields_ = [('model', c_char_p), ('version', c_uint64), ('result_count', c_size_t),
                 ('results', POINTER(LocalResult)), ('queue_us', c_uint32),
-                ('compute_us', c_uint32)]
+                ('compute_us', c_uint32), ('incomplete', c_bool)]
 
 
 class LocalError(Exception):

@@ -20,6 +20,8 @@ SEED = int(os.environ.get('EMBAG_TEST_SEED') or np.random.SeedSequence().entropy
 QUICK = False    # set by run.py: send fewer requests, for slow servers
 BUILD = None     # set by run.py: the build folder, with libraries
 EMBAG = None     # set by run.py: the command-line tool
+ROUTED = False   # set by run.py: the shared server is a router, and its tables are in parts
+ROUTED_PARTS = 3
 SPEC_TABLE = [[-0.2, -0.6], [-0.1, -0.4], [-1.9, -1.8], [-1.0, 1.5], [0.8, -0.7]]
 
 _shared = {}
@@ -64,8 +66,29 @@ def _start():
     }
     socket_path = repository.join('socket')
     _shared['unix'] = 'unix:' + socket_path
-    _shared['server'] = Embagd(
-        repository.path, listen=('127.0.0.1:0', _shared['unix'])).wait_ready()
+    if ROUTED:
+        _start_routed({'every': 3, 'packed': 12, 'spec': 1, 'wide': 1})
+    else:
+        _shared['server'] = Embagd(
+            repository.path, listen=('127.0.0.1:0', _shared['unix'])).wait_ready()
+
+
+def _start_routed(versions):
+    """Starts a router and part servers. The rows of all tables are divided."""
+    # That module imports this one.
+    from cluster import Cluster, wait_served  # pylint: disable=import-outside-toplevel
+    cluster = Cluster(ROUTED_PARTS)
+    cluster.source = _shared['repository'].path
+    _shared['cluster'] = cluster
+    for model, version in versions.items():
+        tables = _shared['tables'][model]
+        cluster.split(model, version, placement={name: 'placement: rows' for name in tables})
+        for table in tables.values():
+            table.is_divided = True
+    cluster.start_parts()
+    _shared['server'] = cluster.start_router(listen=('127.0.0.1:0', _shared['unix']))
+    for model, version in versions.items():
+        wait_served(cluster.connect(_shared['server']), version, model)
 
 
 def shared(what='server'):
@@ -84,7 +107,9 @@ def finish():
     Raises AssertionError if the server does not end cleanly.
     """
     try:
-        if 'server' in _shared:
+        if 'cluster' in _shared:
+            _shared['cluster'].remove()
+        elif 'server' in _shared:
             _shared['server'].stop()
         return 'server' in _shared
     finally:

@@ -21,6 +21,7 @@ class Table:
     - keys: int64 [rows], the key of each row; None if indices are row numbers
     - vector: the default vector, raw elements [row_elements] of the table's type; None if there is
       none. It also takes the place of missing rows with the policy unknown_row.
+    - is_divided: its rows are on several servers; then a result that is zero may have either sign
     """
 
     def __init__(self, name, storage, raw):
@@ -35,6 +36,7 @@ class Table:
         self.values = decode(self.raw_rows, storage)
         self.keys = None
         self.vector = None
+        self.is_divided = False
 
     @classmethod
     def of_values(cls, name, storage, values):

@@ -80,7 +80,8 @@ class TcpProxy:
 
     async def _reset(self):
         for writer in self.writers:
-            writer.get_extra_info('socket').setsockopt(
-                socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+            connection = writer.get_extra_info('socket')
+            if connection.fileno() >= 0:    # The other side may still wait for delayed bytes.
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
             writer.transport.abort()
         self.writers = set()

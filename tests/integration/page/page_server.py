@@ -102,6 +102,22 @@ def slow_requests(until_ms):
                     'total': 9_940_000 - i * 200_000}} for i in range(32)]
 
 
+def route_status(parts):
+    """Returns what a router knows of a model in this many parts, the first of which is lost."""
+    shown = min(parts, 65)
+    slots = [{'slot': name, 'version': str(number), 'complete': name != 'served', 'parts': parts,
+              'ready_parts': parts - (name == 'served'),
+              'replicas': [0 if name == 'served' else 2, *[1] * (shown > 1), *[2] * (shown - 2)]}
+             for name, number in (('served', 8), ('next', 9), ('previous', 7))]
+    peers = [{'address': '[2001:db8::%x]:8600' % i, 'part': i if i < parts else None,
+              'state': ('lost', 'suspect', 'ejected', 'connected')[min(i, 3)],
+              'latency_ns': 300_000 + 1000 * i, 'sent': 100 * i, 'failed': i}
+             for i in range(parts + 1)]
+    return {'not_ready': None, 'conflict': True, 'connected': parts, 'replicas_wanted': 2,
+            'flips': 3, 'back_outs': 1, 'unreached': 5, 'peers': peers,
+            'models': [{'name': name, 'behind': True, 'slots': slots} for name in HOSTILE[:3]]}
+
+
 def busy_status(seconds, models=1):
     """Returns the status of a server that has been serving for this many seconds."""
     status = empty_status('serving')

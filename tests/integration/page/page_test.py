@@ -15,9 +15,9 @@ import page_live
 import summary
 from page_case import TESTS, PageTest
 from page_live import UnderLoad  # pylint: disable=unused-import
-from page_server import HOSTILE, STARTED_MS, Clock, busy_status, empty_status
+from page_server import HOSTILE, STARTED_MS, Clock, busy_status, empty_status, route_status
 
-BYTES_MAX = 40 << 10
+BYTES_MAX = 48 << 10
 
 
 
@@ -84,6 +84,38 @@ class Looks(PageTest):
         tab.value('find.value = "no such"; find.dispatchEvent(new Event("input"))')
         self.assertIn('No name matches.', tab.text('#tables'))
         self.check_quiet(tab, server.address)
+
+    def test_shows_the_parts_of_a_router_light_and_dark(self):
+        for scheme, parts in ('light', 4), ('dark', 100):
+            clock = Clock(100)
+            server = self.serve(lambda parts=parts, clock=clock: {
+                **busy_status(clock.seconds()), 'route': route_status(parts)})
+            tab = self.open(server.address, scheme=scheme)
+            tab.wait('points.length > 1')
+            rows = self.rows(tab, 'routes')
+            cells = [(row['Version'], row['Slot'], row['Parts ready']) for row in rows[:3]]
+            self.assertEqual(cells,
+                             [('8', 'served', '%d of %d' % (parts - 1, parts)),
+                              ('9', 'next', '%d of %d' % (parts, parts)),
+                              ('7', 'previous', '%d of %d' % (parts, parts))])
+            cells = tab.value('[...document.querySelector("#routes .parts").children]'
+                              '.map(c => c.className)')
+            self.assertEqual(cells[:3], ['bad', 'warn', 'good'])
+            self.assertEqual(cells[3:], ['good'] if parts == 4 else ['good'] * 61 + ['good rest'])
+            peers = self.rows(tab, 'peers')
+            self.assertEqual([row['State'] for row in peers[:4]],
+                             ['lost', 'suspect', 'ejected', 'connected'])
+            self.assertEqual((peers[0]['Latency'], peers[1]['Part']), ('\u2013', '1'))
+            self.assertIn('other files', tab.text('#routes-count'))
+            self.check_looks(tab, 'router-' + scheme)
+            self.check_quiet(tab, server.address)
+
+    def test_shows_no_parts_of_other_servers(self):
+        clock = Clock(100)
+        tab = self.open(self.serve(lambda: busy_status(clock.seconds())).address)
+        tab.wait('points.length > 1')
+        for card in '#routes', '#peers':
+            self.assertTrue(tab.value('document.querySelector("%s").hidden' % card))
 
     def test_takes_names_for_texts_only(self):
         clock = Clock(100)

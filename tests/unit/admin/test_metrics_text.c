@@ -45,7 +45,11 @@ static struct eb_stats_version versions[] = {
 };
 static struct eb_stats_model models[] = {
     {.name = "broken", .failure = "model.yaml: unknown key"},
-    {.name = "ranking", .served = 9, .version_count = 3, .versions = versions},
+    {.name = "ranking",
+        .served = 9,
+        .claims = {.served = 2, .next = 3},
+        .version_count = 3,
+        .versions = versions},
 };
 static struct eb_stats_table tables[] = {
     {.model = "ranking", .table = "items", .bags = 10, .indices = 200, .missing = 3},
@@ -135,6 +139,49 @@ static struct eb_stats *make_stats(void)
     eb_histogram_add(&stats.total.handshakes, 9000000);
     eb_histogram_add(&stats.total.lag, 1000);
     return &stats;
+}
+
+/* Makes what a router knows of a model in three parts, and what its loops have counted. */
+static void add_route(struct eb_stats *stats)
+{
+    static char name[] = "ranking";
+    static struct eb_route_counts *counts;
+    static struct eb_route_model model;
+    static struct eb_route_facts facts;
+    free(counts); /* of the test before */
+    counts = eb_route_counts_make(2);
+    assert_non_null(counts);
+    model = (struct eb_route_model){.name = name,
+        .is_behind = true,
+        .slots = {{.version = 9, .parts = 3, .ready_parts = 2, .replicas = {2, 0, 1}},
+            {.version = 12, .parts = 1, .ready_parts = 1, .is_complete = true, .replicas = {4}}}};
+    facts = (struct eb_route_facts){.has_conflict = true,
+        .connected = 91,
+        .replicas = 2,
+        .flips = 92,
+        .back_outs = 93,
+        .model_count = 1,
+        .models = &model,
+        .instance_count = 2,
+        .instances = {{100, 0}, {101, 2}}};
+    for (unsigned i = 0; i < EB_LEG_OUTCOMES; i++) {
+        counts->rows[2].outcomes[i] = 110 + i;
+    }
+    for (unsigned i = 0; i < EB_LEG_RESENDS; i++) {
+        counts->rows[1].resends[i] = 120 + i;
+    }
+    counts->rows[0].hedges_won = 94;
+    counts->rows[1].refusals = 99;
+    counts->rows[2].hedges_lost = 95;
+    counts->rows[0].sent_bytes = 96;
+    counts->totals =
+        (struct eb_leg_totals){.received_bytes = 97, .slab_waits = 89, .unreached = 98};
+    eb_histogram_add(&counts->rows[0].answers, 9000);
+    counts->peer_count = 2;
+    counts->peers[0] = (struct eb_leg_peer){.instance = 101, .is_suspect = true};
+    counts->peers[1] = (struct eb_leg_peer){.instance = 100, .is_ejected = true};
+    stats->route = counts;
+    stats->route_facts = &facts;
 }
 
 static char *write_text(const struct eb_stats *stats)
@@ -248,7 +295,9 @@ static void tells_everything_as_it_always_did(void **state)
     (void)state;
     char line[512];
     FILE *golden = fopen(EMBAG_GOLDEN_DIRECTORY "/metrics.txt", "r");
-    char *text = write_text(make_stats());
+    struct eb_stats *stats = make_stats();
+    add_route(stats);
+    char *text = write_text(stats);
     char *at = text;
     assert_non_null(golden);
     while (fgets(line, sizeof line, golden)) {
@@ -275,6 +324,7 @@ static void tells_of_a_server_that_has_nothing_yet(void **state)
     expect_line(text, "embag_connections 0");
     assert_null(strstr(text, "\nembag_repository_readable "));
     assert_null(strstr(text, "\nembag_start_seconds{"));
+    assert_null(strstr(text, "embag_route_"));
     assert_null(strstr(text, "\nembag_certificate_expiry_timestamp_seconds "));
     expect_line(text, "embag_stage_seconds_bucket{stage=\"total\",le=\"+Inf\"} 0");
     free(text);
@@ -404,6 +454,37 @@ static void puts_all_that_has_no_names_into_one_row(void **state)
     free(text);
 }
 
+/* Takes parts from 64 on together, and bounds the numbers of replicas. */
+static void tells_of_many_parts_and_models_in_part(void **state)
+{
+    (void)state;
+    static struct eb_route_model many[EB_METRICS_REPLICAS_MAX / EB_ROUTE_ROWS + 2];
+    size_t count = sizeof many / sizeof many[0];
+    struct eb_stats *stats = make_stats();
+    add_route(stats);
+    name_many();
+    for (size_t i = 0; i < count; i++) {
+        many[i] = (struct eb_route_model){.name = many_names[i],
+            .slots = {{.version = 1, .parts = 4096, .replicas = {[EB_ROUTE_PARTS_SHOWN] = 3}}}};
+    }
+    stats->route_facts->models = many;
+    stats->route_facts->model_count = count;
+    stats->route_facts->instances[1].part = 4095;
+    stats->route->rows[EB_ROUTE_PARTS_SHOWN].outcomes[EB_LEG_OK] = 7;
+    char *text = write_text(stats);
+    expect_format(text);
+    expect_line(text, "embag_route_replicas{model=\"n0000\",slot=\"served\",part=\"63\"} 0");
+    expect_line(text, "embag_route_replicas{model=\"n0000\",slot=\"served\",part=\"rest\"} 3");
+    expect_line(text, "embag_route_legs_total{part=\"rest\",outcome=\"ok\"} 7");
+    expect_line(text, "embag_route_leg_seconds_count{part=\"rest\"} 0");
+    expect_line(text, "embag_route_suspects{part=\"rest\"} 1");
+    assert_int_equal(count_lines(text, "embag_route_ejected{"), EB_ROUTE_ROWS);
+    assert_int_equal(count_lines(text, "embag_route_replicas{"),
+        EB_METRICS_REPLICAS_MAX / EB_ROUTE_ROWS * EB_ROUTE_ROWS);
+    expect_line(text, "embag_route_replicas_left_out 2");
+    free(text);
+}
+
 EB_TEST_GROUP(metrics_text)
 {
     const struct CMUnitTest tests[] = {
@@ -413,6 +494,7 @@ EB_TEST_GROUP(metrics_text)
         cmocka_unit_test(lets_no_name_forge_a_sample),
         cmocka_unit_test(tells_of_so_many_and_counts_the_others),
         cmocka_unit_test(puts_all_that_has_no_names_into_one_row),
+        cmocka_unit_test(tells_of_many_parts_and_models_in_part),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

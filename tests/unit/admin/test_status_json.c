@@ -207,16 +207,22 @@ static void writes_models_and_their_versions(void **state)
         {.number = UINT64_MAX, .state = EB_VERSION_FAILED, .failure = (char[]){HOSTILE_NAME}},
         {.number = 2,
             .state = EB_VERSION_SERVING,
+            .is_claimed = true,
+            .is_served_by_router = true,
             .loaded_unix_ms = 1700000000000,
             .load_ms = 12,
             .tables = 3,
             .rows = 4,
             .bytes = UINT64_C(1) << 40,
             .pages = {.small = 1, .huge_2m = 2, .huge_1g = 3}},
-        {.number = 1, .state = EB_VERSION_RETIRED},
+        {.number = 1, .state = EB_VERSION_RETIRED, .is_claimed = true},
     };
     struct eb_stats_model models[2] = {
-        {.name = (char[]){HOSTILE_NAME}, .served = 2, .version_count = 3, .versions = versions},
+        {.name = (char[]){HOSTILE_NAME},
+            .served = 2,
+            .claims = {.served = 5, .next = 6},
+            .version_count = 3,
+            .versions = versions},
         {.name = (char[]){"b"}, .failure = (char[]){"model.yaml: no"}},
     };
     struct eb_stats stats = {.model_count = 2, .models = models, .loads = {4, 5, 6}};
@@ -238,6 +244,12 @@ static void writes_models_and_their_versions(void **state)
     assert_number(root, "models.0.versions.1.pages.huge_2m", 2);
     assert_number(root, "models.0.versions.1.pages.huge_1g", 3);
     assert_text(root, "models.0.versions.2.state", "retired");
+    assert_true(json_is_null(find(root, "models.0.versions.0.claim")));
+    assert_text(root, "models.0.versions.1.claim", "served");
+    assert_text(root, "models.0.versions.2.claim", "next");
+    assert_number(root, "models.0.claims.served", 5);
+    assert_number(root, "models.0.claims.next", 6);
+    assert_number(root, "models.1.claims.next", 0);
     assert_true(json_is_null(find(root, "models.1.served")));
     assert_text(root, "models.1.fault", "model.yaml: no");
     assert_count(root, "models.1.versions", 0);
@@ -264,6 +276,73 @@ static void writes_what_is_loaded_and_whether_the_repository_can_be_read(void **
     root = write(&stats);
     assert_text(root, "repository", "unreadable");
     json_decref(root);
+}
+
+static void writes_what_a_router_knows(void **state)
+{
+    (void)state;
+    struct eb_route_model model = {.name = (char[]){HOSTILE_NAME},
+        .is_behind = true,
+        .slots = {{.version = 8, .parts = 3, .ready_parts = 2, .replicas = {2, 0, 1}},
+            {.version = 0}, {.version = UINT64_MAX}}};
+    static struct eb_route_facts facts = {.not_ready = "no",
+        .connected = 4,
+        .replicas = 2,
+        .flips = 5,
+        .back_outs = 6,
+        .instance_count = 1,
+        .instances = {{7, 2}}};
+    facts.model_count = 1;
+    facts.models = &model;
+    struct eb_route_counts *counts = eb_route_counts_make(2);
+    assert_non_null(counts);
+    counts->totals.unreached = 9;
+    counts->peer_count = 2;
+    counts->peers[0] = (struct eb_leg_peer){.address = "10.0.0.1:8600",
+        .instance = 7,
+        .is_connected = true,
+        .is_suspect = true,
+        .latency_ns = 11,
+        .sent = 12,
+        .failed = 13};
+    struct eb_stats stats = {.route_facts = &facts, .route = counts};
+    json_t *root = write(&stats);
+    assert_text(root, "route.not_ready", "no");
+    assert_number(root, "route.connected", 4);
+    assert_number(root, "route.replicas_wanted", 2);
+    assert_number(root, "route.flips", 5);
+    assert_number(root, "route.back_outs", 6);
+    assert_number(root, "route.unreached", 9);
+    assert_true(json_is_false(find(root, "route.conflict")));
+    assert_text(root, "route.models.0.name", HOSTILE_NAME);
+    assert_true(json_is_true(find(root, "route.models.0.behind")));
+    assert_count(root, "route.models.0.slots", 2);
+    assert_text(root, "route.models.0.slots.0.slot", "served");
+    assert_text(root, "route.models.0.slots.0.version", "8");
+    assert_true(json_is_false(find(root, "route.models.0.slots.0.complete")));
+    assert_number(root, "route.models.0.slots.0.ready_parts", 2);
+    assert_count(root, "route.models.0.slots.0.replicas", 3);
+    assert_number(root, "route.models.0.slots.0.replicas.2", 1);
+    assert_text(root, "route.models.0.slots.1.slot", "previous");
+    assert_count(root, "route.models.0.slots.1.replicas", 0);
+    assert_text(root, "route.peers.0.address", "10.0.0.1:8600");
+    assert_number(root, "route.peers.0.part", 2);
+    assert_text(root, "route.peers.0.state", "suspect");
+    assert_number(root, "route.peers.0.latency_ns", 11);
+    assert_number(root, "route.peers.0.sent", 12);
+    assert_number(root, "route.peers.0.failed", 13);
+    assert_true(json_is_null(find(root, "route.peers.1.part")));
+    assert_text(root, "route.peers.1.state", "lost");
+    json_decref(root);
+    stats.route = NULL; /* Its loops have not been asked. */
+    root = write(&stats);
+    assert_count(root, "route.peers", 0);
+    json_decref(root);
+    stats.route_facts = NULL;
+    root = write(&stats);
+    assert_null(json_object_get(root, "route"));
+    json_decref(root);
+    free(counts);
 }
 
 static void writes_slow_requests(void **state)
@@ -333,6 +412,7 @@ EB_TEST_GROUP(status_json)
         cmocka_unit_test(writes_tables_with_their_hot_rows),
         cmocka_unit_test(writes_models_and_their_versions),
         cmocka_unit_test(writes_what_is_loaded_and_whether_the_repository_can_be_read),
+        cmocka_unit_test(writes_what_a_router_knows),
         cmocka_unit_test(writes_slow_requests),
         cmocka_unit_test_teardown(says_when_there_is_no_memory, disarm_faults),
     };

@@ -34,12 +34,14 @@ struct eb_stats_collector {
     atomic_uint asked_count;
     atomic_uint bare_count; /* how many of the asked_count requests are bare */
     _Atomic enum eb_stats_phase phase;
+    const char *_Atomic not_ready;
 };
 
 void __wrap_eb_stats_collector_open(struct eb_stats_collector *opened, struct eb_mailbox *mailbox);
 void __wrap_eb_stats_collector_request(
     struct eb_stats_collector *asked, struct eb_stats_request *request);
 enum eb_stats_phase __wrap_eb_stats_collector_phase(const struct eb_stats_collector *asked);
+const char *__wrap_eb_stats_collector_not_ready(const struct eb_stats_collector *asked);
 
 static struct eb_stats_collector collector;
 
@@ -79,6 +81,11 @@ void __wrap_eb_stats_collector_request(
 enum eb_stats_phase __wrap_eb_stats_collector_phase(const struct eb_stats_collector *asked)
 {
     return asked->phase;
+}
+
+const char *__wrap_eb_stats_collector_not_ready(const struct eb_stats_collector *asked)
+{
+    return asked->not_ready;
 }
 
 static void let_go(void)
@@ -220,6 +227,11 @@ static void says_the_present_phase(void **state)
     open_patient_port();
     collector.phase = EB_STATS_LOADING;
     expect_http_answer("GET /readyz HTTP/1.0\r\n\r\n", "HTTP/1.1 503 ", "\r\n\r\nloading\n");
+    expect_http_answer("GET /healthz HTTP/1.0\r\n\r\n", "HTTP/1.1 200 ", "\r\n\r\nok\n");
+    collector.phase = EB_STATS_SERVING;
+    collector.not_ready = "no version is in memory";
+    expect_http_answer(
+        "GET /readyz HTTP/1.0\r\n\r\n", "HTTP/1.1 503 ", "\r\n\r\nno version is in memory\n");
     expect_http_answer("GET /healthz HTTP/1.0\r\n\r\n", "HTTP/1.1 200 ", "\r\n\r\nok\n");
     collector.phase = EB_STATS_DRAINING;
     expect_http_answer("GET /readyz HTTP/1.0\r\n\r\n", "HTTP/1.1 503 ", "\r\n\r\ndraining\n");

@@ -17,8 +17,8 @@ static struct eb_web_answer answer_at(const char *path, enum eb_stats_phase phas
 {
     enum eb_web_path found = eb_web_path_find(path);
     assert_int_not_equal(found, EB_WEB_PATH_COUNT);
-    return eb_web_answer_make(
-        found, &facts, phase, eb_web_path_need(found) != EB_WEB_NEEDS_NOTHING ? &stats : NULL);
+    return eb_web_answer_make(found, &facts, phase, NULL,
+        eb_web_path_need(found) != EB_WEB_NEEDS_NOTHING ? &stats : NULL);
 }
 
 static void expect_answer(const char *path, unsigned code, const char *type, const char *text)
@@ -69,6 +69,23 @@ static void is_ready_while_it_serves(void **state)
     assert_string_equal(answer.text, "draining\n");
 }
 
+static void says_why_a_part_server_is_not_ready(void **state)
+{
+    (void)state;
+    static const enum eb_stats_phase phases[] = {EB_STATS_LOADING, EB_STATS_SERVING};
+    for (size_t i = 0; i < 2; i++) {
+        struct eb_web_answer answer =
+            eb_web_answer_make(EB_WEB_READYZ, &facts, phases[i], "version 7 is absent", NULL);
+        assert_int_equal(answer.code, 503);
+        assert_string_equal(answer.text, "version 7 is absent\n");
+        assert_int_equal(answer.size, strlen(answer.text));
+        eb_web_answer_deinit(&answer);
+    }
+    struct eb_web_answer answer =
+        eb_web_answer_make(EB_WEB_READYZ, &facts, EB_STATS_DRAINING, "version 7 is absent", NULL);
+    assert_string_equal(answer.text, "draining\n");
+}
+
 /* The page must work under its content security policy, which forbids everything from elsewhere. */
 static void holds_a_page_that_needs_nothing_else(void **state)
 {
@@ -105,6 +122,7 @@ EB_TEST_GROUP(web_answer)
         cmocka_unit_test(answers_every_path),
         cmocka_unit_test(knows_no_other_path),
         cmocka_unit_test(is_ready_while_it_serves),
+        cmocka_unit_test(says_why_a_part_server_is_not_ready),
         cmocka_unit_test(holds_a_page_that_needs_nothing_else),
         cmocka_unit_test(suspects_names_that_strangers_may_own),
     };

@@ -2,6 +2,7 @@
 
 #include "client/embag_admin.h"
 #include "proto/codec_admin.h"
+#include "proto/codec_watch.h"
 #include "proto/grpc_server.h"
 #include "proto/grpc_text.h"
 #include "proto/link/connection.h"
@@ -15,6 +16,7 @@
 #include <string.h>
 
 #define ADMIN "/embag.v1.ModelAdmin/"
+#define WATCH "/embag.v1.EmbeddingBag/WatchModels"
 #define READ_BYTES 65536
 #define ARENA_BYTES (64 * 1024 * 1024)
 #define CUT_BYTES 5 /* bytes at the end of an answer that "cut" leaves out */
@@ -326,6 +328,8 @@ static bool refuse_lookup(
                ((strcmp(model, "busy") == 0 || strcmp(model, "busy-timeout") == 0) &&
                    conn->server->turn++ % 2 == 0)) {
         refuse(call, id, EB_STATUS_RESOURCE_EXHAUSTED, "not now", FAKE_SERVER_BUSY_MS);
+    } else if (strcmp(model, "unary") == 0 && is_stream(call)) {
+        eb_grpc_call_finish(call, EB_STATUS_UNIMPLEMENTED, "no such method", 0);
     } else if (strcmp(model, "poison") == 0 && is_stream(call)) {
         eb_grpc_call_finish(call, EB_STATUS_INTERNAL, "poisoned", 0);
     } else if (strcmp(model, "poison") == 0) {
@@ -521,13 +525,162 @@ static void answer_server(const struct fake_conn *conn, struct eb_grpc_call *cal
     struct eb_wire_server server = {.version = "1",
         .build = "",
         .isa = "ref",
-        .role = "server",
-        .instance = conn->server->instance};
+        .role = atomic_load(&conn->server->role),
+        .instance = atomic_load(&conn->server->instance)};
+    enum eb_status status = (enum eb_status)atomic_load(&conn->server->told_status);
+    atomic_fetch_add(&conn->server->told_count, 1);
+    if (status != EB_STATUS_OK) {
+        eb_grpc_call_finish(call, status, "tells nothing", 0);
+        return;
+    }
     struct eb_outgoing *message = make_message(eb_server_bytes(&server));
     eb_server_encode(&server, message->bytes + EB_GRPC_PREFIX_BYTES);
     eb_grpc_call_answer(call, message);
     eb_grpc_call_finish(call, EB_STATUS_OK, NULL, 0);
 }
+
+/* ---- WatchModels ---- */
+
+/* An open call of WatchModels, which is its `user`. */
+struct fake_watch {
+    struct eb_list link;
+    struct fake_conn *conn;
+    struct eb_grpc_call *call;
+};
+
+/* Sends the message that the test has set. */
+static void tell_watch(const struct fake_watch *watch)
+{
+    struct fake_watches *watches = &watch->conn->server->watches;
+    uv_mutex_lock(&watches->lock);
+    if (watches->message) {
+        struct eb_outgoing *message = make_message(watches->size);
+        memcpy(message->bytes + EB_GRPC_PREFIX_BYTES, watches->message, watches->size);
+        eb_grpc_call_answer(watch->call, message);
+    }
+    uv_mutex_unlock(&watches->lock);
+}
+
+static void note_claims(struct fake_watches *watches, const struct eb_wire_watch_request *request)
+{
+    size_t used = 0;
+    uv_mutex_lock(&watches->lock);
+    watches->claims[0] = '\0';
+    for (size_t i = 0; i < request->claim_count; i++) {
+        const struct eb_wire_claim *claim = &request->claims[i];
+        int written = snprintf(watches->claims + used, sizeof watches->claims - used, "%s/%llu%s ",
+            claim->model, (unsigned long long)claim->version, claim->served ? "*" : "");
+        assert(written > 0 && (size_t)written < sizeof watches->claims - used);
+        used += (size_t)written;
+    }
+    uv_mutex_unlock(&watches->lock);
+}
+
+static void begin_watch(
+    struct fake_conn *conn, struct eb_grpc_call *call, const struct eb_grpc_message *message)
+{
+    struct fake_watches *watches = &conn->server->watches;
+    enum eb_status status = (enum eb_status)atomic_load(&watches->status);
+    struct eb_arena arena;
+    struct eb_error error;
+    eb_arena_init(&arena, &eb_memory_heap);
+    eb_arena_reset(&arena, ARENA_BYTES);
+    const struct eb_wire_watch_request *request =
+        eb_watch_request_decode(&arena, message->bytes, message->size, 255, &error);
+    assert(request && request->level == EB_WATCH_LEVEL);
+    note_claims(watches, request);
+    eb_arena_deinit(&arena);
+    atomic_store(&watches->token, (uintptr_t)call->user);
+    call->user = NULL;
+    atomic_fetch_add(&watches->begun_count, 1);
+    if (status != EB_STATUS_OK) {
+        eb_grpc_call_finish(call, status, "no watches", 0);
+        return;
+    }
+    struct fake_watch *watch = malloc(sizeof *watch);
+    assert(watch);
+    *watch = (struct fake_watch){.conn = conn, .call = call};
+    eb_list_push(&watches->calls, &watch->link);
+    call->user = watch;
+    atomic_fetch_add(&watches->open_count, 1);
+    tell_watch(watch);
+}
+
+static void forget_watch(struct fake_conn *conn, const struct eb_grpc_call *call)
+{
+    struct fake_watches *watches = &conn->server->watches;
+    struct fake_watch *watch = call->user;
+    if (strcmp(call->path, WATCH) == 0 && watch) {
+        eb_list_remove(&watch->link);
+        free(watch);
+        if (atomic_fetch_sub(&watches->open_count, 1) == 1) {
+            atomic_fetch_add(&watches->gap_count, 1);
+        }
+    }
+}
+
+static void on_order(uv_async_t *async)
+{
+    struct fake_server *server = async->data;
+    struct fake_watches *watches = &server->watches;
+    uv_mutex_lock(&watches->lock);
+    unsigned orders = watches->orders;
+    watches->orders = 0;
+    uv_mutex_unlock(&watches->lock);
+    for (struct eb_list *link = watches->calls.next; link != &watches->calls; link = link->next) {
+        const struct fake_watch *watch = EB_CONTAINER_OF(link, struct fake_watch, link);
+        if (orders & FAKE_SERVER_TELL) {
+            tell_watch(watch);
+        }
+        if (orders & FAKE_SERVER_END_WATCHES) {
+            eb_grpc_call_finish(watch->call, EB_STATUS_UNAVAILABLE, "watch elsewhere", 0);
+        }
+    }
+    for (struct fake_conn *conn = server->conns; conn; conn = conn->next) {
+        if (orders & FAKE_SERVER_DRAIN) {
+            eb_grpc_server_drain(conn->session);
+        }
+        if (orders & FAKE_SERVER_HANG_UP) {
+            close_conn(conn);
+        } else if (!uv_is_closing(&conn->socket.handle)) {
+            flush(conn);
+        }
+    }
+}
+
+void fake_server_order(struct fake_server *server, unsigned orders)
+{
+    uv_mutex_lock(&server->watches.lock);
+    server->watches.orders |= orders;
+    uv_mutex_unlock(&server->watches.lock);
+    int rc = uv_async_send(&server->order);
+    assert(rc == 0);
+}
+
+void fake_server_tell(struct fake_server *server, const uint8_t *bytes, size_t size)
+{
+    struct fake_watches *watches = &server->watches;
+    uint8_t *copy = bytes ? malloc(size + 1) : NULL;
+    if (bytes) {
+        assert(copy);
+        memcpy(copy, bytes, size);
+    }
+    uv_mutex_lock(&watches->lock);
+    free(watches->message);
+    watches->message = copy;
+    watches->size = size;
+    uv_mutex_unlock(&watches->lock);
+    fake_server_order(server, FAKE_SERVER_TELL);
+}
+
+void fake_server_claims(struct fake_server *server, char out[FAKE_SERVER_CLAIMS_BYTES])
+{
+    uv_mutex_lock(&server->watches.lock);
+    memcpy(out, server->watches.claims, FAKE_SERVER_CLAIMS_BYTES);
+    uv_mutex_unlock(&server->watches.lock);
+}
+
+/* ---- calls ---- */
 
 static void count_call(const struct fake_conn *conn)
 {
@@ -542,6 +695,11 @@ static void on_message(void *context, struct eb_grpc_call *call, struct eb_grpc_
     struct eb_decode_failure failure;
     if (strcmp(call->path, "/embag.v1.EmbeddingBag/GetServer") == 0) {
         answer_server(conn, call);
+        eb_grpc_message_give(&eb_memory_heap, &message);
+        return;
+    }
+    if (strcmp(call->path, WATCH) == 0) {
+        begin_watch(conn, call, &message);
         eb_grpc_message_give(&eb_memory_heap, &message);
         return;
     }
@@ -561,6 +719,7 @@ static void on_message(void *context, struct eb_grpc_call *call, struct eb_grpc_
             count_call(conn);
         }
         if (request) {
+            atomic_fetch_add(&conn->server->repeat_count, request->attempt > 0);
             answer_lookup(conn, call, request);
         } else {
             eb_grpc_call_finish(call, failure.error.status, failure.error.text, 0);
@@ -572,9 +731,10 @@ static void on_message(void *context, struct eb_grpc_call *call, struct eb_grpc_
 
 static void on_call(void *context, struct eb_grpc_call *call)
 {
-    (void)context;
+    const struct fake_conn *conn = context;
     const char *header = call->authorization ? call->authorization : "";
     call->user = (void *)(uintptr_t)strtoul(header + strcspn(header, "0123456789"), NULL, 10);
+    atomic_fetch_add(&conn->server->timeout_count, call->timeout_us > 0);
 }
 
 static void on_refusal(void *context, struct eb_grpc_call *call)
@@ -604,6 +764,7 @@ static void on_close(void *context, struct eb_grpc_call *call)
     if (conn->silent == call) {
         conn->silent = NULL;
     }
+    forget_watch(conn, call);
     atomic_fetch_add(&conn->server->done_count, 1);
 }
 
@@ -655,6 +816,7 @@ static void on_stop(uv_async_t *stop)
 {
     struct fake_server *server = stop->data;
     uv_close((uv_handle_t *)stop, NULL);
+    uv_close((uv_handle_t *)&server->order, NULL);
     uv_close(&server->listener.handle, NULL);
     for (struct fake_conn *conn = server->conns; conn; conn = conn->next) {
         close_conn(conn);
@@ -702,10 +864,14 @@ bool fake_server_start(
 {
     memset(server, 0, sizeof *server);
     server->mode = mode;
-    if (uv_loop_init(&server->loop) != 0 ||
+    atomic_store(&server->role, "server");
+    eb_list_init(&server->watches.calls);
+    if (uv_loop_init(&server->loop) != 0 || uv_mutex_init(&server->watches.lock) != 0 ||
+        uv_async_init(&server->loop, &server->order, on_order) != 0 ||
         uv_async_init(&server->loop, &server->stop, on_stop) != 0) {
         return false;
     }
+    server->order.data = server;
     server->stop.data = server;
     bool listens = unix_path ? listen_unix(server, unix_path) : listen_tcp(server);
     server->listener.handle.data = server;
@@ -714,6 +880,10 @@ bool fake_server_start(
 
 bool fake_server_stop(struct fake_server *server)
 {
-    return uv_async_send(&server->stop) == 0 && uv_thread_join(&server->thread) == 0 &&
-           uv_loop_close(&server->loop) == 0;
+    bool is_ended = uv_async_send(&server->stop) == 0 && uv_thread_join(&server->thread) == 0 &&
+                    uv_loop_close(&server->loop) == 0;
+    free(server->watches.message);
+    server->watches.message = NULL;
+    uv_mutex_destroy(&server->watches.lock);
+    return is_ended;
 }

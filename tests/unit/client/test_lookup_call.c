@@ -36,11 +36,16 @@ static struct eb_lookup_answer *read_back(const struct embag_request *request,
     struct eb_wire_result *results, size_t count, struct eb_error *error)
 {
     uint8_t *values_at[16];
+    bool is_incomplete = false;
+    for (size_t i = 0; i < count; i++) {
+        is_incomplete |= results[i].unreached > 0;
+    }
     struct eb_wire_response response = {.model = "m",
         .version = 3,
         .error_message = "",
         .queue_us = 40,
         .compute_us = 500,
+        .incomplete = is_incomplete,
         .result_count = count,
         .results = results};
     size_t size = eb_lookup_response_bytes(&response);
@@ -231,6 +236,34 @@ static void says_where_missing_indices_stand_where_that_was_wanted(void **state)
     }
 }
 
+static void says_how_many_indices_were_not_reached_where_that_was_allowed(void **state)
+{
+    (void)state;
+    struct eb_wire_result results[] = {GOOD(0), GOOD(1)};
+    struct embag_request request = two;
+    struct eb_error error;
+    results[1].unreached = 70000;
+    results[1].missing = 1;
+    assert_null(read_back(&request, results, 2, &error));
+    assert_non_null(strstr(error.text, "results[1]: 70000 indices were not reached, but"));
+    request.allow_incomplete = true;
+    struct eb_lookup_answer *answer = read_back(&request, results, 2, &error);
+    assert_non_null(answer);
+    assert_true(answer->answer.incomplete);
+    assert_int_equal(answer->answer.results[0].unreached, 0);
+    assert_int_equal(answer->answer.results[1].unreached, 70000);
+    assert_int_equal(answer->answer.results[1].missing, 1);
+    eb_lookup_call_free(answer);
+    results[1].missing = 2;
+    assert_null(read_back(&request, results, 2, &error));
+    assert_non_null(strstr(error.text, "70000 indices were not reached and 2 are missing"));
+    results[1].unreached = 0;
+    answer = read_back(&request, results, 2, &error);
+    assert_non_null(answer);
+    assert_false(answer->answer.incomplete);
+    eb_lookup_call_free(answer);
+}
+
 static void hands_out_the_lists_of_sequences(void **state)
 {
     (void)state;
@@ -375,7 +408,8 @@ static void sends_every_field(void **state)
         .priority = EMBAG_BATCH,
         .errors_per_query = true,
         .report_missing = true,
-        .traceparent = "00-1-2-03"};
+        .traceparent = "00-1-2-03",
+        .allow_incomplete = true};
     struct eb_arena arena;
     struct eb_outgoing *outgoing = NULL;
     eb_arena_init(&arena, &eb_memory_heap);
@@ -385,6 +419,7 @@ static void sends_every_field(void **state)
     assert_int_equal(wire->version, 9);
     assert_int_equal(wire->output_type, EMBAG_F16);
     assert_true(wire->concat && wire->errors_per_query && wire->report_missing);
+    assert_true(wire->allow_incomplete);
     assert_int_equal(wire->priority, 1);
     assert_int_equal(wire->traceparent_bytes, strlen("00-1-2-03"));
     assert_memory_equal(wire->traceparent, "00-1-2-03", wire->traceparent_bytes);
@@ -548,12 +583,42 @@ static void says_the_layout_of_empty_arrays(void **state)
     eb_arena_deinit(&arena);
 }
 
+static void asks_a_part_by_its_number(void **state)
+{
+    (void)state;
+    const struct embag_query queries[] = {{.table = "t", .part = 7},
+        {.table = "t", .has_part = true}, {.table = "t", .has_part = true, .part = 7},
+        {.table = "t", .has_part = true, .part = UINT32_MAX - 1}};
+    struct embag_request request = {.queries = queries, .query_count = 4};
+    struct eb_arena arena;
+    struct eb_outgoing *outgoing = NULL;
+    eb_arena_init(&arena, &eb_memory_heap);
+    eb_arena_reset(&arena, 100000);
+    const struct eb_wire_request *wire = decode_request(&arena, &request, &outgoing);
+    assert_int_equal(wire->queries[0].part, 0);
+    assert_int_equal(wire->queries[1].part, 1);
+    assert_int_equal(wire->queries[2].part, 8);
+    assert_int_equal(wire->queries[3].part, UINT32_MAX);
+    eb_outgoing_drop(outgoing);
+    eb_arena_deinit(&arena);
+
+    struct embag_query large = {.table = "t", .has_part = true, .part = UINT32_MAX};
+    struct eb_lookup_label label = {0};
+    struct eb_error error = {.status = EB_STATUS_OK};
+    request = (struct embag_request){.queries = &large, .query_count = 1};
+    assert_null(eb_lookup_call_encode(&request, &label, &eb_memory_heap, &error));
+    assert_int_equal(error.status, EB_STATUS_INVALID_ARGUMENT);
+    assert_string_equal(
+        error.text, "queries[0]: part is not the number of a part: expected at most 4294967294");
+}
+
 EB_TEST_GROUP(lookup_call)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_results_that_fit_the_request),
         cmocka_unit_test(rejects_results_that_do_not_fit_the_request),
         cmocka_unit_test(takes_one_result_for_all_when_concatenated),
+        cmocka_unit_test(says_how_many_indices_were_not_reached_where_that_was_allowed),
         cmocka_unit_test(hands_out_the_lists_of_sequences),
         cmocka_unit_test(reads_the_result_of_a_group_behind_those_of_queries),
         cmocka_unit_test(tells_what_is_wrong_with_one_query_where_that_was_wanted),
@@ -565,6 +630,7 @@ EB_TEST_GROUP(lookup_call)
         cmocka_unit_test(encodes_no_arrays_that_are_none),
         cmocka_unit_test(tells_weights_that_are_missing_from_none),
         cmocka_unit_test(says_the_layout_of_empty_arrays),
+        cmocka_unit_test(asks_a_part_by_its_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

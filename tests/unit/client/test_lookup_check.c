@@ -274,6 +274,14 @@ static void refuses_another_version_and_more_messages(void **state)
     response.more = false;
     response.version = 0;
     expect_outcome(&request, response, "it names version 0");
+    response.version = 7;
+    response.incomplete = true;
+    expect_outcome(&request, response, "it is incomplete, but the request does not allow that");
+    request.allow_incomplete = true;
+    expect_outcome(&request, response, NO_TEXT);
+    response.incomplete = false;
+    result.unreached = 1;
+    expect_outcome(&request, response, "results have unreached indices, but incomplete is not set");
 }
 
 static const char *const features[] = {"a", "b"};

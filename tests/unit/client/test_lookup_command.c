@@ -214,6 +214,29 @@ static void wants_a_traceparent_that_a_server_takes(void **state)
         0);
 }
 
+static void wants_a_part_that_a_version_may_have(void **state)
+{
+    (void)state;
+    char text[TEXT_BYTES];
+    static const struct {
+        const char *part;
+        const char *error;
+    } cases[] = {{"-1", "embag: lookup: invalid --part -1: expected a number from 0 to 4095\n"},
+        {"4096", "embag: lookup: invalid --part 4096: expected a number from 0 to 4095\n"},
+        {"4294967296",
+            "embag: lookup: invalid --part 4294967296: expected a number from 0 to 4095\n"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char line[64];
+        snprintf(line, sizeof line, "--table|t|--indices|1|--part|%s", cases[i].part);
+        assert_int_equal(run(eb_lookup_command_main, line, STDERR_FILENO, text), 2);
+        assert_string_equal(text, cases[i].error);
+    }
+    assert_int_equal(
+        run(eb_lookup_command_main, "--model|echo|--table|t00|--indices|1|--num-bags=1|--part|4095",
+            STDERR_FILENO, text),
+        0);
+}
+
 static void wants_a_table_and_indices(void **state)
 {
     (void)state;
@@ -262,6 +285,7 @@ EB_TEST_GROUP(lookup_command)
         cmocka_unit_test(looks_up_at_one_of_several_servers),
         cmocka_unit_test(takes_a_flag_once),
         cmocka_unit_test(wants_a_traceparent_that_a_server_takes),
+        cmocka_unit_test(wants_a_part_that_a_version_may_have),
         cmocka_unit_test(wants_a_table_and_indices),
         cmocka_unit_test(lists_models_in_columns),
         cmocka_unit_test(lists_models_as_json),

@@ -26,7 +26,9 @@ static struct eb_models_list *read_list_back(size_t rank, size_t cut_bytes, stru
             .resident_bytes = 7,
             .default_vector = "\xfe",
             .default_vector_bytes = 1,
-            .unknown_vector = true},
+            .unknown_vector = true,
+            .placement = "whole",
+            .part = 3},
         {.name = "deep",
             .rows = UINT64_MAX,
             .shape_count = rank,
@@ -35,6 +37,7 @@ static struct eb_models_list *read_list_back(size_t rank, size_t cut_bytes, stru
             .storage = "bf16"},
     };
     static const char *const members[] = {"f"};
+    static const uint32_t owned[] = {0, 2, 3};
     static const struct eb_wire_feature_list groups[] = {{"g", 1, members}};
     static const struct eb_wire_feature features[] = {{.name = "f",
         .table = "flat",
@@ -55,6 +58,9 @@ static struct eb_models_list *read_list_back(size_t rank, size_t cut_bytes, stru
             .loaded_unix_ms = 1000,
             .load_ms = 3,
             .held = true,
+            .parts = 4,
+            .owned_part_count = 3,
+            .owned_parts = owned,
             .table_count = 2,
             .tables = tables,
             .feature_count = 1,
@@ -105,7 +111,17 @@ static void describes_versions_and_tables(void **state)
     assert_int_equal(model->commanded_version, 9);
     assert_string_equal(model->config_error, "broken");
     assert_int_equal(model->versions[1].table_count, 2);
+    assert_int_equal(model->versions[0].parts, 0);
+    assert_int_equal(model->versions[0].ready_part_count, 0);
+    assert_int_equal(model->versions[1].parts, 4);
+    assert_int_equal(model->versions[1].ready_part_count, 3);
+    assert_int_equal(model->versions[1].ready_parts[0], 0);
+    assert_int_equal(model->versions[1].ready_parts[2], 3);
     const struct embag_table *tables = model->versions[1].tables;
+    assert_string_equal(tables[0].placement, "whole");
+    assert_int_equal(tables[0].part, 2);
+    assert_string_equal(tables[1].placement, "");
+    assert_int_equal(tables[1].part, -1);
     assert_string_equal(tables[0].name, "flat");
     assert_int_equal(tables[0].rank, 0);
     assert_int_equal(tables[0].resident_bytes, 7);

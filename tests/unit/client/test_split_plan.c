@@ -22,13 +22,16 @@ static void small_tables_lie_everywhere(void **state)
     (void)state;
     struct eb_split_table tables[] = {
         {.name = "a", .bytes = 100, .rows = 1}, {.name = "b", .bytes = 99, .rows = 1}};
-    struct eb_split_plan plan = {
-        .parts = 2, .everywhere_below = 100, .everywhere_max = 1000, .count = 2, .tables = tables};
+    struct eb_split_plan plan = {.parts = 2,
+        .everywhere_below = 100,
+        .everywhere_bytes_max = 1000,
+        .count = 2,
+        .tables = tables};
     place(&plan);
     assert_int_equal(tables[0].placement, EB_PLACEMENT_ROWS);
     assert_int_equal(tables[1].placement, EB_PLACEMENT_EVERYWHERE);
     assert_int_equal(plan.everywhere_bytes, 99);
-    assert_int_equal(plan.part_bytes[0], 50);
+    assert_int_equal(plan.part_demands[0].bytes, 50);
     eb_split_plan_deinit(&plan);
 }
 
@@ -37,8 +40,11 @@ static void the_smallest_lie_everywhere_up_to_a_limit(void **state)
     (void)state;
     struct eb_split_table tables[] = {{.name = "a", .bytes = 60, .rows = 1},
         {.name = "b", .bytes = 40, .rows = 1}, {.name = "c", .bytes = 50, .rows = 1}};
-    struct eb_split_plan plan = {
-        .parts = 1, .everywhere_below = 100, .everywhere_max = 90, .count = 3, .tables = tables};
+    struct eb_split_plan plan = {.parts = 1,
+        .everywhere_below = 100,
+        .everywhere_bytes_max = 90,
+        .count = 3,
+        .tables = tables};
     place(&plan);
     assert_int_equal(tables[0].placement, EB_PLACEMENT_WHOLE);
     assert_int_equal(tables[1].placement, EB_PLACEMENT_EVERYWHERE);
@@ -61,23 +67,166 @@ static void the_largest_are_placed_first(void **state)
     assert_int_not_equal(tables[2].part, tables[3].part);
     assert_int_equal(tables[0].part, tables[2].part);
     assert_int_equal(tables[4].placement, EB_PLACEMENT_WHOLE);
-    assert_int_equal(plan.part_bytes[0] + plan.part_bytes[1], 460);
+    assert_int_equal(plan.part_demands[0].bytes + plan.part_demands[1].bytes, 460);
+    eb_split_plan_deinit(&plan);
+}
+
+static void those_with_the_most_bags_per_byte_lie_everywhere(void **state)
+{
+    (void)state;
+    struct eb_split_table tables[] = {{.name = "a", .bytes = 60, .rows = 1, .bags = 600},
+        {.name = "b", .bytes = 40, .rows = 1, .bags = 80},
+        {.name = "c", .bytes = 50, .rows = 1, .bags = 200}, {.name = "d", .bytes = 9, .rows = 1},
+        {.name = "e", .bytes = 8, .rows = 1}};
+    struct eb_split_plan plan = {.parts = 1,
+        .everywhere_below = 100,
+        .everywhere_bytes_max = 118,
+        .count = 5,
+        .tables = tables};
+    place(&plan);
+    /* After a and c there is no room for b, but for one more. */
+    assert_int_equal(tables[0].placement, EB_PLACEMENT_EVERYWHERE);
+    assert_int_equal(tables[1].placement, EB_PLACEMENT_WHOLE);
+    assert_int_equal(tables[2].placement, EB_PLACEMENT_EVERYWHERE);
+    assert_int_equal(tables[3].placement, EB_PLACEMENT_WHOLE);
+    assert_int_equal(tables[4].placement, EB_PLACEMENT_EVERYWHERE);
+    assert_int_equal(plan.everywhere_bytes, 118);
+    eb_split_plan_deinit(&plan);
+}
+
+static void given_tables_do_not_count_for_the_limit(void **state)
+{
+    (void)state;
+    struct eb_split_table tables[] = {{.name = "a",
+                                          .bytes = 500,
+                                          .rows = 1,
+                                          .is_given = true,
+                                          .placement = EB_PLACEMENT_EVERYWHERE},
+        {.name = "b", .bytes = 90, .rows = 1}, {.name = "c", .bytes = 91, .rows = 1}};
+    struct eb_split_plan plan = {.parts = 1,
+        .everywhere_below = 100,
+        .everywhere_bytes_max = 90,
+        .count = 3,
+        .tables = tables};
+    place(&plan);
+    assert_int_equal(tables[1].placement, EB_PLACEMENT_EVERYWHERE);
+    assert_int_equal(tables[2].placement, EB_PLACEMENT_WHOLE);
+    assert_int_equal(plan.everywhere_bytes, 590);
     eb_split_plan_deinit(&plan);
 }
 
 static void busy_tables_are_divided(void **state)
 {
     (void)state;
-    struct eb_split_table tables[] = {{.name = "a", .bytes = 100, .rows = 9, .work = 900},
-        {.name = "b", .bytes = 450, .rows = 9, .work = 50},
-        {.name = "c", .bytes = 450, .rows = 9, .work = 50}};
+    /* Table a has most of the rows in one case, and most of the bags in the other. */
+    for (int by_bags = 0; by_bags < 2; by_bags++) {
+        double hot_rows = by_bags ? 50 : 900;
+        double hot_bags = by_bags ? 45 : 9;
+        double rows = by_bags ? 475 : 50;
+        double bags = by_bags ? 5 : 20;
+        struct eb_split_table tables[] = {
+            {.name = "a", .bytes = 100, .rows = 9, .rows_touched = hot_rows, .bags = hot_bags},
+            {.name = "b", .bytes = 450, .rows = 9, .rows_touched = rows, .bags = bags},
+            {.name = "c", .bytes = 450, .rows = 9, .rows_touched = rows, .bags = bags}};
+        struct eb_split_plan plan = {.parts = 2, .count = 3, .tables = tables};
+        place(&plan);
+        assert_int_equal(tables[0].placement, EB_PLACEMENT_ROWS);
+        assert_int_equal(tables[1].placement, EB_PLACEMENT_WHOLE);
+        assert_int_equal(tables[2].placement, EB_PLACEMENT_WHOLE);
+        assert_int_not_equal(tables[1].part, tables[2].part);
+        assert_int_equal(plan.part_demands[0].bytes, 500);
+        assert_int_equal(plan.part_demands[0].rows_touched, 500);
+        assert_int_equal(plan.part_demands[1].bags, by_bags ? 30 : 29);
+        eb_split_plan_deinit(&plan);
+    }
+}
+
+static void tables_are_not_divided_if_each_part_would_have_all_their_bags(void **state)
+{
+    (void)state;
+    struct eb_split_table tables[] = {
+        {.name = "a", .bytes = 100, .rows = 9, .rows_touched = 90, .bags = 45},
+        {.name = "b", .bytes = 450, .rows = 9, .rows_touched = 90, .bags = 2},
+        {.name = "c", .bytes = 450, .rows = 9, .rows_touched = 90, .bags = 2}};
     struct eb_split_plan plan = {.parts = 2, .count = 3, .tables = tables};
     place(&plan);
+    assert_int_equal(tables[0].placement, EB_PLACEMENT_WHOLE);
+    /* With less than one row more in all its bags, it is. */
+    eb_split_plan_deinit(&plan);
+    tables[0].rows_touched = 89;
+    place(&plan);
     assert_int_equal(tables[0].placement, EB_PLACEMENT_ROWS);
-    assert_int_equal(tables[1].placement, EB_PLACEMENT_WHOLE);
+    eb_split_plan_deinit(&plan);
+}
+
+static void one_divided_table_does_not_divide_the_rest(void **state)
+{
+    (void)state;
+    /* Each of four parts has all 90 bags of the divided table. */
+    struct eb_split_table tables[12] = {
+        {.name = "hot", .bytes = 400, .rows = 9, .rows_touched = 9000, .bags = 90}};
+    for (size_t i = 1; i < 12; i++) {
+        static const char *const names[] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"};
+        tables[i] = (struct eb_split_table){
+            .name = names[i - 1], .bytes = 30, .rows = 9, .rows_touched = 60, .bags = 50};
+    }
+    struct eb_split_plan plan = {.parts = 4, .count = 12, .tables = tables};
+    place(&plan);
+    assert_int_equal(tables[0].placement, EB_PLACEMENT_ROWS);
+    for (size_t i = 1; i < 12; i++) {
+        assert_int_equal(tables[i].placement, EB_PLACEMENT_WHOLE);
+    }
+    assert_int_equal(plan.part_demands[0].rows_touched, 2250 + 3 * 60);
+    assert_int_equal(plan.part_demands[0].bags, 90 + 3 * 50);
+    eb_split_plan_deinit(&plan);
+}
+
+static void bytes_and_lookups_are_balanced_together(void **state)
+{
+    (void)state;
+    struct eb_split_table tables[] = {
+        {.name = "large", .bytes = 500, .rows = 9, .rows_touched = 0, .bags = 0},
+        {.name = "busy", .bytes = 10, .rows = 9, .rows_touched = 480, .bags = 480},
+        {.name = "larger", .bytes = 480, .rows = 9, .rows_touched = 0, .bags = 0},
+        {.name = "busier", .bytes = 10, .rows = 9, .rows_touched = 520, .bags = 520}};
+    struct eb_split_plan plan = {.parts = 2, .count = 4, .tables = tables};
+    place(&plan);
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(tables[i].placement, EB_PLACEMENT_WHOLE);
+    }
+    assert_int_not_equal(tables[0].part, tables[2].part);
+    assert_int_not_equal(tables[1].part, tables[3].part);
+    eb_split_plan_deinit(&plan);
+}
+
+static void small_tables_are_never_divided(void **state)
+{
+    (void)state;
+    /* Part 0 has too many bytes, and part 1 too many rows. */
+    struct eb_split_table tables[] = {{.name = "a",
+                                          .bytes = 900,
+                                          .rows = 9,
+                                          .is_given = true,
+                                          .placement = EB_PLACEMENT_WHOLE,
+                                          .part = 0},
+        {.name = "b",
+            .bytes = 55,
+            .rows = 9,
+            .rows_touched = 900,
+            .is_given = true,
+            .placement = EB_PLACEMENT_WHOLE,
+            .part = 1},
+        {.name = "small", .bytes = 45, .rows = 9, .rows_touched = 49},
+        {.name = "rest", .bytes = 0, .rows = 9, .rows_touched = 51}};
+    struct eb_split_plan plan = {.parts = 2, .count = 4, .tables = tables};
+    place(&plan);
     assert_int_equal(tables[2].placement, EB_PLACEMENT_WHOLE);
-    assert_int_not_equal(tables[1].part, tables[2].part);
-    assert_int_equal(plan.part_work[0], 500);
+    eb_split_plan_deinit(&plan);
+    tables[2].rows_touched = 51;
+    tables[2].bytes = 451;
+    tables[1].rows_touched = 9000;
+    place(&plan);
+    assert_int_equal(tables[2].placement, EB_PLACEMENT_ROWS);
     eb_split_plan_deinit(&plan);
 }
 
@@ -103,8 +252,11 @@ static void given_placements_are_kept(void **state)
             .is_given = true,
             .placement = EB_PLACEMENT_WHOLE,
             .part = UINT32_MAX}};
-    struct eb_split_plan plan = {
-        .parts = 2, .everywhere_below = 10, .everywhere_max = 10, .count = 4, .tables = tables};
+    struct eb_split_plan plan = {.parts = 2,
+        .everywhere_below = 10,
+        .everywhere_bytes_max = 10,
+        .count = 4,
+        .tables = tables};
     place(&plan);
     assert_int_equal(tables[0].placement, EB_PLACEMENT_ROWS);
     assert_int_equal(tables[1].placement, EB_PLACEMENT_EVERYWHERE);
@@ -167,8 +319,14 @@ EB_TEST_GROUP(split_plan)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_tables_lie_everywhere),
         cmocka_unit_test(the_smallest_lie_everywhere_up_to_a_limit),
+        cmocka_unit_test(those_with_the_most_bags_per_byte_lie_everywhere),
+        cmocka_unit_test(given_tables_do_not_count_for_the_limit),
         cmocka_unit_test(the_largest_are_placed_first),
         cmocka_unit_test(busy_tables_are_divided),
+        cmocka_unit_test(tables_are_not_divided_if_each_part_would_have_all_their_bags),
+        cmocka_unit_test(one_divided_table_does_not_divide_the_rest),
+        cmocka_unit_test(bytes_and_lookups_are_balanced_together),
+        cmocka_unit_test(small_tables_are_never_divided),
         cmocka_unit_test(given_placements_are_kept),
         cmocka_unit_test(model_yaml_keeps_what_requests_need),
         cmocka_unit_test(nothing_is_left_of_an_empty_model_yaml),

@@ -277,6 +277,16 @@ static void sends_nothing_amid_a_message_of_the_servers(void **state)
 
 #define WITH_FIXTURE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
+static void takes_the_dot_of_a_name_for_no_part_of_it(void **state)
+{
+    struct fixture *fixture = *state;
+    eb_tls_stream_destroy(fixture->link);
+    fixture->link = eb_credentials_start_tls(&fixture->credentials, "localhost.");
+    assert_non_null(fixture->link);
+    shake_hands(fixture);
+    assert_true(eb_tls_stream_is_ready(fixture->link));
+}
+
 EB_TEST_GROUP(tls_client)
 {
     const struct CMUnitTest tests[] = {
@@ -291,6 +301,8 @@ EB_TEST_GROUP(tls_client)
         WITH_FIXTURE(hears_that_nothing_follows),
         cmocka_unit_test_setup_teardown(
             sends_nothing_amid_a_message_of_the_servers, begin, tear_down),
+        cmocka_unit_test_setup_teardown(
+            takes_the_dot_of_a_name_for_no_part_of_it, begin, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

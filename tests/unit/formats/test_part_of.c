@@ -78,11 +78,26 @@ static void divides_keys_by_their_hashes(void **state)
     }
 }
 
+static void divides_any_number_by_any_count(void **state)
+{
+    static const uint64_t numbers[] = {0, 1, 2, 4095, 4096, 65535, UINT32_MAX - 1, UINT32_MAX,
+        UINT64_C(1) << 32, UINT64_C(12345678901234567), INT64_MAX, UINT64_MAX - 1, UINT64_MAX};
+    (void)state;
+    for (uint32_t parts = 1; parts <= EB_PARTS_MAX; parts++) {
+        for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+            uint32_t rest;
+            assert_true(eb_part_divide(numbers[i], parts, &rest) == numbers[i] / parts);
+            assert_true(rest == numbers[i] % parts);
+        }
+    }
+}
+
 EB_TEST_GROUP(part_of)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(divides_rows_by_turns),
         cmocka_unit_test(divides_keys_by_their_hashes),
+        cmocka_unit_test(divides_any_number_by_any_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,8 +49,9 @@ static const char example[] =
     "salt: \"5bd1e995a1b2c3d4\"     # 16 hex digits\n"
     "lineage: dlrm-2026-11\n"
     "tables:\n"
-    "  - {name: \"t20\", placement: rows, keyed: false, unknown_row: 7, type: f32, storage: int8,\n"
-    "     shape: [128], rows_total: 40000000,\n"
+    "  - {name: \"t20\", placement: rows, keyed: true, unknown_row: 7,\n"
+    "     unknown_key: -9223372036854775808, type: f32, storage: int8, shape: [128], rows_total: "
+    "40000000,\n"
     "     digests: [\"0000000000000001\", \"0000000000000002\", \"ffffffffffffffff\"]}\n"
     "  - {name: \"t01\", placement: everywhere, type: f32, storage: int8, shape: [128],\n"
     "     rows_total: 2000, digests: [\"0f1e2d3c4b5a6978\"]}\n"
@@ -71,6 +72,7 @@ static void reads_the_tables_sorted_by_name(void **state)
     assert_string_equal(everywhere->name, "t01");
     assert_int_equal(everywhere->placement, EB_PLACEMENT_EVERYWHERE);
     assert_false(everywhere->is_keyed || everywhere->has_unknown_row);
+    assert_false(everywhere->has_unknown_key);
     assert_true(everywhere->type == EB_F32 && everywhere->storage == EB_STORAGE_INT8);
     assert_int_equal(everywhere->shape_count, 1);
     assert_int_equal(everywhere->shape[0], 128);
@@ -87,6 +89,7 @@ static void reads_the_tables_sorted_by_name(void **state)
     assert_ptr_equal(rows, &manifest.tables[2]);
     assert_int_equal(rows->placement, EB_PLACEMENT_ROWS);
     assert_true(rows->has_unknown_row && rows->unknown_row == 7);
+    assert_true(rows->has_unknown_key && rows->unknown_key == INT64_MIN);
     assert_int_equal(rows->digest_count, 3);
     assert_true(rows->digests[1] == 2 && rows->digests[2] == UINT64_MAX);
     assert_null(eb_parts_manifest_find(&manifest, "t2"));
@@ -220,6 +223,18 @@ static void refuses_wrong_types_and_shapes(void **state)
         {"type: f32, storage: f32, rows_total: 5, unknown_row: 5",
             "unknown_row: '5' is not one of the 5 rows"},
         {"type: f32, storage: f32, rows_total: 5, unknown_row: -1", "unknown_row: '-1' is not"},
+        {"type: f32, storage: f32, rows_total: 5, keyed: true, unknown_row: 1, unknown_key: 1-",
+            "unknown_key: '1-' is not a key"},
+        {"type: f32, storage: f32, rows_total: 5, keyed: true, unknown_row: 1, "
+         "unknown_key: 9223372036854775808",
+            "unknown_key: '9223372036854775808' is not a key; expected -2^63"},
+        {"type: f32, storage: f32, rows_total: 5, keyed: true, unknown_row: 1, "
+         "unknown_key: -9223372036854775809",
+            "unknown_key: '-9223372036854775809' is not a key"},
+        {"type: f32, storage: f32, rows_total: 5, keyed: true, unknown_key: 3",
+            "unknown_key: '3' is the key of no row; expected"},
+        {"type: f32, storage: f32, rows_total: 5, unknown_row: 1, unknown_key: 3",
+            "unknown_key: '3' is the key of no row; expected"},
         {"type: f32, storage: f32, rows_total: 5, keyed: yes", "keyed: 'yes' is not true or false"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -261,10 +276,11 @@ static void takes_values_at_their_limits(void **state)
         }
     }
     parse_parts(HEAD "- {name: a, placement: whole, part: 1, type: f32, storage: f32, "
-                     "shape: [65535, 65537, 1, 1, 1, 1, 1], rows_total: 5, unknown_row: 4, "
-                     "digests: [" DIGEST "]}",
+                     "shape: [65535, 65537, 1, 1, 1, 1, 1], rows_total: 5, keyed: true, "
+                     "unknown_row: 4, unknown_key: 9223372036854775807, digests: [" DIGEST "]}",
         &manifest);
     assert_int_equal(manifest.tables[0].shape_count, EB_TENSOR_RANK_MAX - 1);
+    assert_true(manifest.tables[0].unknown_key == INT64_MAX);
     eb_parts_manifest_deinit(&manifest);
 }
 
@@ -374,7 +390,8 @@ static void reads_back_the_parts_that_it_writes(void **state)
         "rows_total: 2000, digests: [\"0f1e2d3c4b5a6978\"]}\n"
         "  - {name: \"t07\", placement: whole, part: 2, keyed: true, type: i64, storage: i64, "
         "rows_total: 9223372036854775807, digests: [\"0f1e2d3c4b5a6979\"]}\n"
-        "  - {name: \"t20\", placement: rows, unknown_row: 7, type: f32, storage: int8, "
+        "  - {name: \"t20\", placement: rows, keyed: true, unknown_row: 7, "
+        "unknown_key: -9223372036854775808, type: f32, storage: int8, "
         "shape: [128], rows_total: 40000000, "
         "digests: [\"0000000000000001\", \"0000000000000002\", \"ffffffffffffffff\"]}\n";
     struct eb_parts_manifest manifest;
@@ -513,11 +530,15 @@ static void reads_an_open_file(void **state)
     eb_scratch_write(scratch, EB_MANIFEST_NAME, example, strlen(example));
     eb_scratch_path(scratch, EB_MANIFEST_NAME, path);
     assert_true(eb_table_file_open(path, &file, &failure));
-    assert_true(eb_parts_manifest_read(&file, &manifest, &failure));
+    char *yaml;
+    assert_true(eb_parts_manifest_read(&file, &manifest, &yaml, &failure));
     assert_int_equal(manifest.count, 3);
+    assert_string_equal(yaml, example);
+    free(yaml);
     eb_parts_manifest_deinit(&manifest);
     file.bytes = EB_MANIFEST_BYTES_MAX + 1;
-    assert_false(eb_parts_manifest_read(&file, &manifest, &failure));
+    assert_false(eb_parts_manifest_read(&file, &manifest, &yaml, &failure));
+    assert_null(yaml);
     eb_scratch_expect(failure.text, "larger than 16777216 bytes");
     assert_null(manifest.tables);
     eb_table_file_close(&file);

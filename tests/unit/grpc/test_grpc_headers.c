@@ -55,6 +55,17 @@ static void reads_what_a_call_needs(void **state)
     assert_int_equal(headers.timeout_us, 1);
 }
 
+static void knows_a_call_that_was_made_before(void **state)
+{
+    (void)state;
+    struct eb_grpc_headers headers = good();
+    assert_false(headers.is_repeated);
+    add(&headers, "grpc-previous-rpc-attempts", "1");
+    assert_true(headers.is_repeated);
+    add(&headers, "grpc-previous-rpc-attempts", "0");
+    assert_false(headers.is_repeated);
+}
+
 static void judges_method_and_content_type(void **state)
 {
     (void)state;
@@ -215,6 +226,7 @@ EB_TEST_GROUP(grpc_headers)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_what_a_call_needs),
+        cmocka_unit_test(knows_a_call_that_was_made_before),
         cmocka_unit_test(keeps_one_authorization_of_a_size_that_may_be_known),
         cmocka_unit_test(keeps_one_trace_parent_that_is_good),
         cmocka_unit_test(judges_method_and_content_type),

@@ -109,12 +109,29 @@ static void ignores_every_part_and_every_wrong_byte(void **state)
     }
 }
 
+static void writes_what_it_has_read(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {GOOD, "00-" TRACE "-" SPAN "-00"};
+    struct eb_trace_parent parent;
+    char text[EB_TRACE_PARENT_BYTES];
+    for (size_t i = 0; i < 2; i++) {
+        assert_true(parse(texts[i], &parent));
+        assert_int_equal(eb_trace_parent_format(&parent, text), strlen(texts[i]));
+        assert_string_equal(text, texts[i]);
+    }
+    parent = (struct eb_trace_parent){.is_sampled = false};
+    assert_int_equal(eb_trace_parent_format(&parent, text), 0);
+    assert_string_equal(text, "");
+}
+
 EB_TEST_GROUP(trace_parent)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_what_a_caller_says),
         cmocka_unit_test(reads_of_later_versions_what_it_knows),
         cmocka_unit_test(ignores_what_is_malformed),
+        cmocka_unit_test(writes_what_it_has_read),
         cmocka_unit_test(ignores_every_part_and_every_wrong_byte),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

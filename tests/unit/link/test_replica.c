@@ -107,7 +107,7 @@ static void knows_whose_error_a_status_is(void **state)
 {
     (void)state;
     assert_int_equal(eb_attempt_end_of(EB_STATUS_OK), EB_ATTEMPT_ANSWERED);
-    assert_int_equal(eb_attempt_end_of(EB_STATUS_CANCELLED), EB_ATTEMPT_CANCELLED);
+    assert_int_equal(eb_attempt_end_of(EB_STATUS_CANCELLED), EB_ATTEMPT_FAILED);
     assert_int_equal(eb_attempt_end_of(EB_STATUS_INVALID_ARGUMENT), EB_ATTEMPT_REJECTED);
     assert_int_equal(eb_attempt_end_of(EB_STATUS_OUT_OF_RANGE), EB_ATTEMPT_REJECTED);
     assert_int_equal(eb_attempt_end_of(EB_STATUS_NOT_FOUND), EB_ATTEMPT_FAILED);

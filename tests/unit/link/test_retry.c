@@ -98,6 +98,37 @@ static void moves_from_a_server_that_lacks_the_version(void **state)
     assert_int_equal(eb_retry_at_ns(&failure, 0), EB_RETRY_NEVER);
 }
 
+static void moves_from_a_server_that_would_answer_too_late(void **state)
+{
+    (void)state;
+    struct eb_retry_case failure = lost;
+    failure.status = EB_STATUS_DEADLINE_EXCEEDED;
+    assert_false(eb_retry_may_move(&failure));
+    failure.retry_after_ms = 1;
+    assert_true(eb_retry_may_move(&failure));
+    assert_int_equal(eb_retry_at_ns(&failure, 0), EB_RETRY_NEVER);
+}
+
+static void moves_from_a_broken_replica(void **state)
+{
+    (void)state;
+    static const enum eb_status statuses[] = {EB_STATUS_INTERNAL, EB_STATUS_UNAUTHENTICATED,
+        EB_STATUS_FAILED_PRECONDITION, EB_STATUS_CANCELLED, EB_STATUS_UNKNOWN};
+    static const enum eb_status of_requests[] = {EB_STATUS_INVALID_ARGUMENT, EB_STATUS_OUT_OF_RANGE,
+        EB_STATUS_NOT_FOUND, EB_STATUS_RESOURCE_EXHAUSTED, EB_STATUS_DEADLINE_EXCEEDED};
+    struct eb_retry_case failure = lost;
+    for (size_t i = 0; i < sizeof statuses / sizeof statuses[0]; i++) {
+        failure.status = statuses[i];
+        failure.has_replicas = false;
+        assert_false(eb_retry_may_move(&failure));
+        failure.has_replicas = true;
+        assert_true(eb_retry_may_move(&failure));
+        assert_int_equal(eb_retry_at_ns(&failure, 0), EB_RETRY_NEVER);
+        failure.status = of_requests[i];
+        assert_false(eb_retry_may_move(&failure));
+    }
+}
+
 EB_TEST_GROUP(retry)
 {
     const struct CMUnitTest tests[] = {
@@ -107,6 +138,8 @@ EB_TEST_GROUP(retry)
         cmocka_unit_test(does_not_try_what_would_come_too_late),
         cmocka_unit_test(takes_every_other_failure_as_final),
         cmocka_unit_test(moves_from_a_server_that_lacks_the_version),
+        cmocka_unit_test(moves_from_a_server_that_would_answer_too_late),
+        cmocka_unit_test(moves_from_a_broken_replica),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

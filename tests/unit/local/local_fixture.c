@@ -161,6 +161,8 @@ void eb_local_fixture_record(struct eb_local_fixture *fixture, bool is_complete,
             .digest = fixture->sets[i].digest,
             .is_complete = i > 0 || is_complete,
             .model_yaml = (char *)fixture->yaml,
+            .manifest_yaml = (char *)fixture->manifest_yaml,
+            .part = {1, fixture->manifest_yaml ? 3 : 0},
             .table_count = i > 0 || is_complete ? TABLES : 0,
             .tables = tables[i]};
     }

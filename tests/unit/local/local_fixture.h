@@ -18,7 +18,8 @@ struct eb_local_fixture {
     struct eb_set_fixture files;
     char root[EB_RESIDENT_FIXTURE_BYTES]; /* empty: there is no tmpfs */
     struct eb_resident_dir dir;
-    const char *yaml; /* model.yaml's text; NULL: none */
+    const char *yaml;          /* model.yaml's text; NULL: none */
+    const char *manifest_yaml; /* if not NULL, the versions are recorded as part 1 of 3 */
     size_t version_count;
     uint64_t numbers[EB_LOCAL_FIXTURE_VERSIONS_MAX];
     struct eb_table_set sets[EB_LOCAL_FIXTURE_VERSIONS_MAX];

@@ -318,8 +318,19 @@ static void refuses_a_version_that_is_not_in_files(void **state)
     eb_local_fixture_record(&host->fixture, false, NULL);
     eb_local_host_open(host);
     assert_int_equal(look_up_row(host, host->reader, 0, &host->answer), EMBAG_FAILED_PRECONDITION);
-    assert_string_equal(
-        host->error.text, "model \"m\" version 1 has tables that are not in resident files");
+    assert_string_equal(host->error.text,
+        "model \"m\" version 1 has tables that are not in resident files, or is in parts");
+}
+
+static void refuses_a_version_in_parts(void **state)
+{
+    struct eb_local_host *host = *state;
+    eb_local_fixture_publish(&host->fixture, 1, true);
+    host->fixture.manifest_yaml = "parts: 3\n";
+    eb_local_fixture_record(&host->fixture, true, NULL);
+    eb_local_host_open(host);
+    assert_int_equal(look_up_row(host, host->reader, 0, &host->answer), EMBAG_FAILED_PRECONDITION);
+    assert_non_null(strstr(host->error.text, "is in parts"));
 }
 
 /* Expects that the directory cannot be opened. */
@@ -562,6 +573,7 @@ EB_TEST_GROUP(local)
         WITH_HOST(swaps_versions_under_readers),
         WITH_HOST(stays_with_the_old_version_while_the_new_one_is_broken),
         WITH_HOST(refuses_a_version_that_is_not_in_files),
+        WITH_HOST(refuses_a_version_in_parts),
         WITH_HOST(says_why_a_directory_cannot_be_opened),
         WITH_HOST(trusts_no_directory_of_somebody_else),
         WITH_HOST(refuses_a_truncated_file),

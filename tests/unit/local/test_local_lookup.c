@@ -203,6 +203,8 @@ static void refuses_malformed_queries(void **state)
              .reduction = EMBAG_NONE,
              .sequence = {.max_len = 2}},
             EMBAG_UNIMPLEMENTED, "sequence"},
+        {{.table = "large", .indices = indices, .offsets = offsets, .has_part = true},
+            EMBAG_FAILED_PRECONDITION, "has_part: tables in the calling process have no parts"},
     };
     open_host(host, NULL);
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {

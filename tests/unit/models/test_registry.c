@@ -33,11 +33,12 @@ static void serves_a_new_version_and_keeps_the_one_before(void **state)
     registry_fixture_decide(fixture);
     assert_true(fixture->wake_ms == UINT64_MAX);
     assert_int_equal(registry_fixture_state_of(fixture, "m", 2), EB_VERSION_READY);
-    assert_false(eb_registry_make_room(&fixture->registry, VERSION_BYTES + 1, fixture->now_ms));
+    assert_false(
+        eb_registry_make_room(&fixture->registry, "m", VERSION_BYTES + 1, fixture->now_ms));
     assert_int_equal(registry_fixture_state_of(fixture, "m", 2), EB_VERSION_READY);
-    assert_true(eb_registry_make_room(&fixture->registry, VERSION_BYTES, fixture->now_ms));
+    assert_true(eb_registry_make_room(&fixture->registry, "m", VERSION_BYTES, fixture->now_ms));
     assert_int_equal(registry_fixture_state_of(fixture, "m", 2), EB_VERSION_RETIRED);
-    assert_false(eb_registry_make_room(&fixture->registry, 1, fixture->now_ms));
+    assert_false(eb_registry_make_room(&fixture->registry, "m", 1, fixture->now_ms));
     eb_registry_note_unloaded(&fixture->registry, "m", 2);
     assert_int_equal(registry_fixture_state_of(fixture, "m", 2), 0);
 }
@@ -66,7 +67,7 @@ static void publish_versions(struct registry_fixture *fixture, int first, int la
 static void evicts_the_oldest_where_too_many_are_kept(void **state)
 {
     struct registry_fixture *fixture = *state;
-    fixture->registry.kept_versions_max = 3;
+    fixture->registry.limits.kept_versions_max = 3;
     publish_versions(fixture, 1, 4);
     assert_int_equal(loads_of(fixture).kept, 3);
     assert_int_equal(loads_of(fixture).kept_bytes, 3 * VERSION_BYTES);
@@ -85,8 +86,8 @@ static void evicts_the_oldest_where_too_many_are_kept(void **state)
 static void evicts_neither_labelled_nor_held_versions(void **state)
 {
     struct registry_fixture *fixture = *state;
-    fixture->registry.kept_versions_max = 1;
-    fixture->registry.kept_bytes_max = 1;
+    fixture->registry.limits.kept_versions_max = 1;
+    fixture->registry.limits.kept_bytes_max = 1;
     registry_fixture_make(fixture, "m/1");
     registry_fixture_write_config(fixture, "versions: {labels: [{name: stable, version: 1}]}\n");
     publish_versions(fixture, 2, 2);
@@ -103,7 +104,7 @@ static void evicts_neither_labelled_nor_held_versions(void **state)
 static void evicts_the_oldest_where_kept_ones_take_too_much_memory(void **state)
 {
     struct registry_fixture *fixture = *state;
-    fixture->registry.kept_bytes_max = VERSION_BYTES;
+    fixture->registry.limits.kept_bytes_max = VERSION_BYTES;
     publish_versions(fixture, 1, 3);
     assert_int_equal(loads_of(fixture).evicted, 0);
     publish_versions(fixture, 4, 4);
@@ -111,7 +112,7 @@ static void evicts_the_oldest_where_kept_ones_take_too_much_memory(void **state)
         fixture->told, "served m 4 after 3\nevicted m 1 for kept_bytes_max\nretired m 1\n");
     assert_int_equal(loads_of(fixture).kept_bytes, 2 * VERSION_BYTES);
     /* The last kept version stays, however much memory it takes. */
-    fixture->registry.kept_bytes_max = 1;
+    fixture->registry.limits.kept_bytes_max = 1;
     registry_fixture_decide(fixture);
     assert_int_equal(registry_fixture_state_of(fixture, "m", 2), EB_VERSION_RETIRED);
     assert_int_equal(registry_fixture_state_of(fixture, "m", 3), EB_VERSION_READY);
@@ -134,7 +135,7 @@ static void put_large(
 static void a_large_version_that_may_not_go_evicts_no_other(void **state)
 {
     struct registry_fixture *fixture = *state;
-    fixture->registry.kept_bytes_max = 2 * VERSION_BYTES;
+    fixture->registry.limits.kept_bytes_max = 2 * VERSION_BYTES;
     registry_fixture_make(fixture, "n/1");
     registry_fixture_look(fixture);
     put_large(fixture, "n", 1, 100 * VERSION_BYTES);
@@ -167,13 +168,13 @@ static void evicts_of_the_model_that_keeps_most(void **state)
         put_large(fixture, "n", number, 10 * VERSION_BYTES);
     }
     assert_int_equal(loads_of(fixture).evicted, 0);
-    fixture->registry.kept_bytes_max = 2 * VERSION_BYTES;
+    fixture->registry.limits.kept_bytes_max = 2 * VERSION_BYTES;
     registry_fixture_decide(fixture);
     assert_int_equal(registry_fixture_state_of(fixture, "n", 1), EB_VERSION_RETIRED);
     assert_int_equal(registry_fixture_state_of(fixture, "n", 2), EB_VERSION_READY);
     assert_int_equal(registry_fixture_state_of(fixture, "m", 1), EB_VERSION_READY);
     assert_int_equal(loads_of(fixture).evicted, 1);
-    fixture->registry.kept_bytes_max = VERSION_BYTES;
+    fixture->registry.limits.kept_bytes_max = VERSION_BYTES;
     registry_fixture_decide(fixture);
     assert_int_equal(registry_fixture_state_of(fixture, "m", 1), EB_VERSION_RETIRED);
     assert_int_equal(registry_fixture_state_of(fixture, "m", 2), EB_VERSION_READY);
@@ -182,7 +183,7 @@ static void evicts_of_the_model_that_keeps_most(void **state)
 static void keeps_as_many_as_the_settings_say_whatever_they_take(void **state)
 {
     struct registry_fixture *fixture = *state;
-    fixture->registry.kept_bytes_max = 1;
+    fixture->registry.limits.kept_bytes_max = 1;
     registry_fixture_make(fixture, "m/1");
     registry_fixture_write_config(fixture, "versions: {keep: 3}\n");
     publish_versions(fixture, 2, 9);
@@ -664,7 +665,7 @@ static void set_second_aside(struct registry_fixture *fixture, unsigned deaths)
     char path[EB_SCRATCH_PATH_BYTES];
     eb_scratch_path(&fixture->scratch, "m/2", path);
     eb_registry_suspect(&fixture->registry, model, version,
-        eb_repository_stamp_files(path, (struct eb_part_choice){0}), deaths);
+        eb_repository_stamp_files(path, &(struct eb_repository_terms){0}), deaths);
     registry_fixture_settle(fixture, "m");
     assert_int_equal(registry_fixture_served(fixture, "m"), 1);
     assert_false(eb_registry_readmit_unserved(&fixture->registry));

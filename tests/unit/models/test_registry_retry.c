@@ -114,8 +114,8 @@ static void tries_again_what_failed_when_one_of_its_files_changes(void **state)
     registry_fixture_make(fixture, "m/1");
     registry_fixture_look(fixture);
     assert_int_equal(registry_fixture_next(fixture, "m"), 2);
-    eb_registry_note_files(
-        &fixture->registry, "m", 2, eb_repository_stamp_files(path, (struct eb_part_choice){0}));
+    eb_registry_note_files(&fixture->registry, "m", 2,
+        eb_repository_stamp_files(path, &(struct eb_repository_terms){0}));
     eb_registry_fail(&fixture->registry, "m", 2, "it is cut short", EB_REGISTRY_BROKEN);
     registry_fixture_follow(fixture);
     registry_fixture_look(fixture);

@@ -17,9 +17,30 @@
 #define NAME_BYTES_MAX 255
 
 static unsigned copies_left = UINT_MAX; /* copies that still succeed */
+/* Directory in which model "m" gives way to "next" when the name of its version 1 is copied, while
+ * `moves_left` is not 0; and the number of moves. */
+static const struct eb_scratch *moved_in;
+static unsigned moves_left;
+static unsigned move_count;
+
+static void move(const char *from, const char *to)
+{
+    char paths[2][EB_SCRATCH_PATH_BYTES];
+    eb_scratch_path(moved_in, from, paths[0]);
+    eb_scratch_path(moved_in, to, paths[1]);
+    rename(paths[0], paths[1]);
+}
 
 static char *copy_while_left(const char *text)
 {
+    if (moves_left > 0 && strcmp(text, "1") == 0) {
+        char away[16];
+        moves_left--;
+        snprintf(away, sizeof away, ".m%u", ++move_count);
+        move("m", away);
+        snprintf(away, sizeof away, ".next%u", move_count);
+        move(away, "m");
+    }
     return copies_left-- > 0 ? __real_strdup(text) : NULL;
 }
 
@@ -121,6 +142,48 @@ static void counts_the_bytes_of_versions_that_are_likely_to_be_loaded(void **sta
     eb_scratch_write(scratch, "m/9/t.npy", "12345678", 8);
     scan(scratch, &first, &second);
     assert_int_equal(second.models[0].versions[0].bytes, 7);
+    eb_repository_deinit(&second);
+    eb_repository_deinit(&first);
+}
+
+/* Scans for part 1 of 2. */
+static void scan_part(
+    const struct eb_scratch *scratch, const struct eb_repository *former, struct eb_repository *out)
+{
+    struct eb_failure failure = {.text = ""};
+    struct eb_repository_terms terms = {
+        .name_bytes_max = NAME_BYTES_MAX, .part = {.part = 1, .parts = 2}};
+    if (!eb_repository_scan(scratch->root, &terms, former, out, &failure)) {
+        fail_msg("%s", failure.text);
+    }
+}
+
+static void digests_the_manifests_of_all_versions_of_a_part(void **state)
+{
+    const struct eb_scratch *scratch = *state;
+    struct eb_repository first;
+    struct eb_repository second;
+    make(scratch, "m/7/part-00001-of-00002");
+    make(scratch, "m/8/part-00001-of-00002");
+    make(scratch, "m/9/part-00001-of-00002");
+    eb_scratch_write_text(scratch, "m/9/manifest.yaml", "nine");
+    eb_scratch_write_text(scratch, "m/7/manifest.yaml", "seven");
+    scan_part(scratch, NULL, &first);
+    assert_int_equal(first.models[0].version_count, 2);
+    const struct eb_repository_version *versions = first.models[0].versions;
+    assert_int_not_equal(versions[0].manifest, 0);
+    assert_int_not_equal(versions[1].manifest, 0);
+    assert_true(versions[0].manifest != versions[1].manifest);
+    scan(scratch, NULL, &second);
+    assert_int_equal(second.models[0].version_count, 3);
+    assert_true(second.models[0].versions[0].manifest == versions[0].manifest);
+    assert_int_equal(second.models[0].versions[2].manifest, 0);
+    eb_repository_deinit(&second);
+    eb_scratch_write_text(scratch, "m/8/manifest.yaml", "nine");
+    scan_part(scratch, &first, &second);
+    assert_int_equal(second.models[0].version_count, 3);
+    assert_true(second.models[0].versions[1].manifest == versions[0].manifest);
+    assert_true(second.models[0].versions[2].manifest == versions[1].manifest);
     eb_repository_deinit(&second);
     eb_repository_deinit(&first);
 }
@@ -329,6 +392,67 @@ static void tells_a_directory_that_was_replaced(void **state)
     eb_repository_deinit(&second);
 }
 
+static void start_moves(const struct eb_scratch *scratch, unsigned count)
+{
+    moved_in = scratch;
+    moves_left = count;
+    move_count = 0;
+}
+
+static void finds_no_model_that_is_moved_away_while_it_is_read(void **state)
+{
+    const struct eb_scratch *scratch = *state;
+    struct eb_repository found;
+    make(scratch, "m/1");
+    make(scratch, "m/2");
+    make(scratch, "n/2");
+    start_moves(scratch, 1);
+    scan(scratch, NULL, &found);
+    assert_int_equal(move_count, 1);
+    assert_int_equal(found.count, 1);
+    assert_string_equal(found.models[0].name, "n");
+    eb_repository_deinit(&found);
+}
+
+static void reads_a_model_again_that_is_replaced_while_it_is_read(void **state)
+{
+    const struct eb_scratch *scratch = *state;
+    struct eb_repository found;
+    make(scratch, "m/1");
+    make(scratch, "m/2");
+    write_config(scratch, "versions: {keep: 2}\n");
+    make(scratch, ".next1/1");
+    make(scratch, ".next1/3");
+    eb_scratch_write_text(scratch, ".next1/model.yaml", "versions: {keep: 3}\n");
+    start_moves(scratch, 1);
+    scan(scratch, NULL, &found);
+    assert_int_equal(found.count, 1);
+    assert_null(found.models[0].failure);
+    assert_int_equal(found.models[0].settings->config.keep, 3);
+    assert_int_equal(found.models[0].version_count, 2);
+    assert_int_equal(found.models[0].versions[0].number, 3);
+    eb_repository_deinit(&found);
+}
+
+static void gives_up_a_model_that_is_replaced_again_and_again(void **state)
+{
+    const struct eb_scratch *scratch = *state;
+    struct eb_repository found;
+    make(scratch, "m/1");
+    for (int i = 1; i < 10; i++) {
+        char name[16];
+        snprintf(name, sizeof name, ".next%d/1", i);
+        make(scratch, name);
+    }
+    start_moves(scratch, 9);
+    scan(scratch, NULL, &found);
+    moves_left = 0;
+    assert_int_equal(move_count, 3);
+    assert_int_equal(found.count, 1);
+    eb_scratch_expect(found.models[0].failure, "/m: it was replaced each of the 3 times");
+    eb_repository_deinit(&found);
+}
+
 /* If memory runs out while one version is listed, the model fails, and the versions that are listed
  * are complete. */
 static void lists_whole_versions_where_memory_is_short(void **state)
@@ -362,6 +486,7 @@ EB_TEST_GROUP(repository)
     const struct CMUnitTest tests[] = {
         WITH_ROOT(lists_models_and_versions_highest_first),
         WITH_ROOT(counts_the_bytes_of_versions_that_are_likely_to_be_loaded),
+        WITH_ROOT(digests_the_manifests_of_all_versions_of_a_part),
         WITH_ROOT(says_which_names_are_no_version),
         WITH_ROOT(finds_a_model_without_versions),
         WITH_ROOT(says_which_model_names_are_not_allowed),
@@ -373,6 +498,9 @@ EB_TEST_GROUP(repository)
         WITH_ROOT(takes_a_link_that_leads_nowhere_for_no_lack_of_model_yaml),
         WITH_ROOT(reads_again_what_could_not_be_read),
         WITH_ROOT(tells_a_directory_that_was_replaced),
+        WITH_ROOT(finds_no_model_that_is_moved_away_while_it_is_read),
+        WITH_ROOT(reads_a_model_again_that_is_replaced_while_it_is_read),
+        WITH_ROOT(gives_up_a_model_that_is_replaced_again_and_again),
         WITH_ROOT(lists_whole_versions_where_memory_is_short),
     };
     return cmocka_run_group_tests(tests, limit_copies, eb_faults_tear_down);

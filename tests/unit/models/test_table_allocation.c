@@ -5,6 +5,7 @@
 #include "tests/lib/faults.h"
 #include "tests/lib/scratch.h"
 #include "tests/lib/test_group.h"
+#include "tests/unit/tables/parts_fixture.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -60,10 +61,24 @@ static void write_model(const struct eb_scratch *scratch)
     eb_scratch_write_safetensors(scratch, "m/1/s-00001-of-00001.safetensors", halves, 8);
 }
 
-/* Loads the next version, if there is one. */
-static void load_next(struct eb_registry *registry, struct eb_failure *failure)
+static void write_parted_model(const struct eb_scratch *scratch)
 {
-    struct eb_table_options limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
+    static const char yaml[] = "tables: [{name: w, source: t, default_vector: [1, 2]}]\n"
+                               "features: [{name: f, table: w}, {name: g, table: h}]\n"
+                               "groups: [{name: g, features: [f, g]}]\n";
+    static const struct eb_parts_fixture_table tables[] = {
+        {.name = "h", .placement = EB_PLACEMENT_EVERYWHERE, .rows = 7, .elements = 8},
+        {.name = "r", .placement = EB_PLACEMENT_ROWS, .is_keyed = true, .rows = 9, .elements = 8},
+        {.name = "t", .placement = EB_PLACEMENT_WHOLE, .rows = 9, .elements = 2},
+    };
+    eb_scratch_write_text(scratch, "m/model.yaml", yaml);
+    eb_parts_fixture_write(scratch, "m/1", 2, "a line", tables, 3);
+}
+
+/* Loads the next version, if there is one. */
+static void load_next(
+    struct eb_registry *registry, const struct eb_table_options *limits, struct eb_failure *failure)
+{
     struct eb_registry_version *version;
     const struct eb_registry_model *model = eb_registry_next(registry, &version);
     char *path = model ? eb_registry_path(model, version) : NULL;
@@ -74,7 +89,7 @@ static void load_next(struct eb_registry *registry, struct eb_failure *failure)
         .version = version->number,
         .path = path,
         .settings = model->settings};
-    struct eb_model_version *loaded = eb_model_version_load(&source, &limits, NULL, failure);
+    struct eb_model_version *loaded = eb_model_version_load(&source, limits, NULL, failure);
     free(path);
     if (loaded) {
         eb_registry_note_loaded(registry, loaded, 1);
@@ -94,18 +109,19 @@ static void take_config_failure(const struct eb_repository *seen, struct eb_fail
 
 /* Scans the disk, loads the version and makes a snapshot. Returns whether the snapshot has a
  * version that is served. */
-static bool load_all(const char *root, struct eb_failure *failure)
+static bool load_all(
+    const char *root, const struct eb_table_options *limits, struct eb_failure *failure)
 {
+    struct eb_repository_terms terms = eb_repository_terms_of(limits);
     struct eb_repository seen;
     struct eb_registry registry = {0};
     uint64_t wake_ms;
     bool is_served = false;
     eb_failure_set(failure, "out of memory");
-    if (eb_repository_scan(
-            root, &(struct eb_repository_terms){.name_bytes_max = 255}, NULL, &seen, failure) &&
+    if (eb_repository_scan(root, &terms, NULL, &seen, failure) &&
         eb_registry_update(&registry, &seen)) {
         take_config_failure(&seen, failure);
-        load_next(&registry, failure);
+        load_next(&registry, limits, failure);
         eb_registry_decide(&registry, 1, &wake_ms);
         struct eb_snapshot *snapshot = eb_registry_snapshot(&registry);
         is_served = snapshot && snapshot->count == 1 && snapshot->models[0].served;
@@ -116,26 +132,44 @@ static bool load_all(const char *root, struct eb_failure *failure)
     return is_served;
 }
 
-static void survives_every_refused_request(void **state)
+/* Loads the model that `write` writes, refusing another request each time. */
+static void survive_refusals(
+    void (*write)(const struct eb_scratch *scratch), const struct eb_table_options *limits)
 {
-    (void)state;
     struct eb_scratch scratch;
     eb_scratch_init(&scratch);
-    write_model(&scratch);
-    bool is_open = false;
+    write(&scratch);
+    bool is_refused = true;
     unsigned tries = 0;
-    while (!is_open && tries < 1000) {
+    while (is_refused && tries < 1000) {
         struct eb_failure failure = {.text = ""};
         eb_faults_fail_allocation(++tries);
-        is_open = load_all(scratch.root, &failure);
+        bool is_open = load_all(scratch.root, limits, &failure);
+        is_refused = eb_faults_allocation_count() >= tries;
         eb_faults_fail_allocation(0);
         if (!is_open && !strstr(failure.text, "memory") && !strstr(failure.text, "read-only")) {
             fail_msg("request %u refused: %s", tries, failure.text);
         }
+        assert_true(is_open || is_refused);
     }
     print_message("%u requests refused in turn\n", tries - 1);
     assert_in_range(tries, 20, 999);
     eb_scratch_deinit(&scratch);
+}
+
+static void survives_every_refused_request(void **state)
+{
+    (void)state;
+    survive_refusals(
+        write_model, &(struct eb_table_options){.row_bytes_max = 65536, .name_bytes_max = 255});
+}
+
+static void survives_every_refused_request_of_a_router(void **state)
+{
+    (void)state;
+    survive_refusals(
+        write_parted_model, &(struct eb_table_options){
+                                .row_bytes_max = 65536, .name_bytes_max = 255, .is_router = true});
 }
 
 /* Loads version 2 beside version 1, whose table it shares. */
@@ -201,6 +235,7 @@ EB_TEST_GROUP(table_allocation)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(survives_every_refused_request),
+        cmocka_unit_test(survives_every_refused_request_of_a_router),
         cmocka_unit_test(shares_nothing_where_a_request_is_refused),
     };
     return cmocka_run_group_tests(tests, arm_mprotect, eb_faults_tear_down);

@@ -26,7 +26,9 @@ static const struct eb_wire_table tables[] = {
         .missing = 4,
         .has_default = true,
         .default_index = INT64_MIN,
-        .has_unknown_row = true},
+        .has_unknown_row = true,
+        .placement = "whole",
+        .part = 4096},
     {.name = "flags",
         .rows = 0,
         .type = 5,
@@ -165,6 +167,10 @@ static void assert_is_dlrm(const struct eb_wire_model *model)
     assert_int_equal(table->unknown_row, 0);
     assert_int_equal(table->default_vector_bytes, 0);
     assert_false(table->unknown_vector);
+    assert_string_equal(table->placement, "whole");
+    assert_int_equal(table->part, 4096);
+    assert_string_equal(table[1].placement, "");
+    assert_int_equal(table[1].part, 0);
     assert_false(table[1].has_default || table[1].has_unknown_row);
     assert_int_equal(table[1].default_vector_bytes, 3);
     assert_memory_equal(table[1].default_vector, "\x00\x07\xff", 3);
@@ -251,21 +257,38 @@ static void encodes_a_model_that_protobuf_reads(void **state)
     free(bytes);
 }
 
-static void reads_the_instance_of_a_server(void **state)
+static void reads_a_server(void **state)
 {
     (void)state;
     struct eb_arena arena;
     struct eb_error error;
-    uint64_t instance = 0;
     size_t size = eb_server_bytes(&server);
     uint8_t *bytes = malloc(size);
     assert_non_null(bytes);
     eb_server_encode(&server, bytes);
     eb_arena_init(&arena, &eb_memory_heap);
     eb_arena_reset(&arena, UINT64_C(1) << 20);
-    assert_true(eb_server_decode_instance(&arena, bytes, size, &instance, &error));
-    assert_true(instance == server.instance);
-    assert_false(eb_server_decode_instance(&arena, bytes, size - 1, &instance, &error));
+    const struct eb_wire_server *read = eb_server_decode(&arena, bytes, size, &error);
+    assert_non_null(read);
+    assert_string_equal(read->version, server.version);
+    assert_string_equal(read->build, server.build);
+    assert_string_equal(read->isa, server.isa);
+    assert_int_equal(read->loops, server.loops);
+    assert_int_equal(read->threads, server.threads);
+    assert_string_equal(read->role, server.role);
+    assert_true(read->instance == server.instance);
+    assert_int_equal(read->limit_count, server.limit_count);
+    for (size_t i = 0; i < server.limit_count; i++) {
+        assert_string_equal(read->limits[i].name, server.limits[i].name);
+        assert_true(read->limits[i].value == server.limits[i].value);
+    }
+    assert_null(eb_server_decode(&arena, bytes, size - 1, &error));
+    /* An old server tells nothing. */
+    read = eb_server_decode(&arena, bytes, 0, &error);
+    assert_non_null(read);
+    assert_string_equal(read->role, "");
+    assert_true(read->instance == 0);
+    assert_int_equal(read->limit_count, 0);
     eb_arena_deinit(&arena);
     free(bytes);
 }
@@ -303,7 +326,7 @@ EB_TEST_GROUP(codec_model)
         cmocka_unit_test(refuses_a_list_that_is_cut_off_or_outgrows_its_arena),
         cmocka_unit_test(encodes_a_model_that_protobuf_reads),
         cmocka_unit_test(encodes_the_server_as_protobuf_reads_it),
-        cmocka_unit_test(reads_the_instance_of_a_server),
+        cmocka_unit_test(reads_a_server),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

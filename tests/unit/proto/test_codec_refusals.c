@@ -160,8 +160,7 @@ static void refuses_a_query_without_a_table(void **state)
 static void refuses_each_field_that_is_not_built(void **state)
 {
     (void)state;
-    static const char *const names[] = {
-        "unnormalized", "min_sequence", "shard_epoch", "allow_incomplete"};
+    static const char *const names[] = {"unnormalized", "min_sequence", "shard_epoch"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         Embag__V1__LookupRequest message = EMBAG__V1__LOOKUP_REQUEST__INIT;
         message.request_id = 5;
@@ -169,7 +168,6 @@ static void refuses_each_field_that_is_not_built(void **state)
         message.unnormalized = i == 0;
         message.min_sequence = i == 1;
         message.shard_epoch = i == 2;
-        message.allow_incomplete = i == 3;
         char text[64];
         snprintf(text, sizeof text, "%s is not implemented", names[i]);
         fixture_refuse(&message, EB_STATUS_UNIMPLEMENTED, text);

@@ -397,6 +397,15 @@ static uint64_t read_timeout(const uint8_t *bytes, size_t size)
     return timeout_us;
 }
 
+static uint32_t read_attempt(const uint8_t *bytes, size_t size)
+{
+    Embag__V1__LookupRequest *read = embag__v1__lookup_request__unpack(NULL, size, bytes);
+    assert_non_null(read);
+    uint32_t attempt = read->attempt;
+    embag__v1__lookup_request__free_unpacked(read, NULL);
+    return attempt;
+}
+
 static void writes_another_timeout_over_the_first(void **state)
 {
     (void)state;
@@ -414,6 +423,25 @@ static void writes_another_timeout_over_the_first(void **state)
     }
     eb_lookup_request_set_timeout(bytes, size, UINT64_C(1) << 32);
     assert_int_equal(read_timeout(bytes, size), UINT32_MAX);
+}
+
+static void writes_another_attempt_over_the_first(void **state)
+{
+    (void)state;
+    static const uint32_t attempts[] = {0, 1, 127, 3, 128, UINT32_MAX};
+    static const uint32_t written[] = {0, 1, 127, 3, 127, 127};
+    struct eb_wire_request request = {.model = "m", .attempt = 200, .is_timed = true};
+    uint8_t bytes[64];
+    size_t size = eb_lookup_request_bytes(&request);
+    assert_in_range(size, 1, sizeof bytes);
+    eb_lookup_request_encode(&request, bytes);
+    assert_int_equal(read_attempt(bytes, size), 127);
+    for (size_t i = 0; i < sizeof attempts / sizeof attempts[0]; i++) {
+        eb_lookup_request_set_timeout(bytes, size, 1000 + i);
+        eb_lookup_request_set_attempt(bytes, size, attempts[i]);
+        assert_int_equal(read_attempt(bytes, size), written[i]);
+        assert_int_equal(read_timeout(bytes, size), 1000 + i);
+    }
 }
 
 static void decodes_model_queries(void **state)
@@ -464,6 +492,7 @@ EB_TEST_GROUP(codec_request)
         cmocka_unit_test(encodes_what_protobuf_reads),
         cmocka_unit_test(encodes_sequences_that_protobuf_reads),
         cmocka_unit_test(writes_another_timeout_over_the_first),
+        cmocka_unit_test(writes_another_attempt_over_the_first),
         cmocka_unit_test(decodes_model_queries),
         cmocka_unit_test(takes_any_message_where_no_field_is_declared),
     };

@@ -20,6 +20,15 @@ static void names_every_code(void **state)
     assert_string_equal(eb_status_name(-1), "UNKNOWN");
 }
 
+static void takes_only_numbers_of_grpc(void **state)
+{
+    (void)state;
+    assert_int_equal(eb_status_of_number(0), EB_STATUS_OK);
+    assert_int_equal(eb_status_of_number(16), EB_STATUS_UNAUTHENTICATED);
+    assert_int_equal(eb_status_of_number(17), EB_STATUS_UNKNOWN);
+    assert_int_equal(eb_status_of_number(UINT32_MAX), EB_STATUS_UNKNOWN);
+}
+
 static void sets_status_and_text(void **state)
 {
     (void)state;
@@ -72,6 +81,7 @@ EB_TEST_GROUP(status)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_every_code),
+        cmocka_unit_test(takes_only_numbers_of_grpc),
         cmocka_unit_test(sets_status_and_text),
         cmocka_unit_test(cuts_a_long_text),
         cmocka_unit_test(cuts_between_characters),

@@ -164,7 +164,7 @@ static void does_not_unload_what_routers_claim(void **state)
     struct asked asked;
     assert_true(eb_registry_claim(&fixture.registry, &set));
     push_command(&asked, EB_MODEL_UNLOAD, 1);
-    expect(&asked, EB_MODEL_NOT_FOUND, "version 1 is not in memory");
+    expect(&asked, EB_MODEL_REFUSED, "version 1 is claimed by routers (router-1)");
     assert_int_equal(next(), 1);
     put(1);
     decide();
@@ -437,6 +437,122 @@ static void looks_at_the_disk_for_what_is_not_in_memory(void **state)
     assert_false(eb_command_queue_needs_disk(&fixture.queue, &asked.command));
 }
 
+/* ---- routers ---- */
+
+/* Makes the registry a router's, whose flip wants versions 3 and 1. */
+static void route(uint64_t served)
+{
+    struct eb_routed_choice choice = {
+        .model = "m", .served = served, .wanted_count = 2, .wanted = {3, 1}};
+    fixture.registry.is_routed = true;
+    fixture.queue.now_ms = NOW_MS;
+    fixture.queue.serve_wait_ms = 5000;
+    eb_registry_route(&fixture.registry, &choice);
+}
+
+static void waits_until_a_flip_serves_the_version(void **state)
+{
+    (void)state;
+    struct asked asked;
+    route(3);
+    assert_int_equal(eb_command_queue_due_ms(&fixture.queue), UINT64_MAX);
+    push_command(&asked, EB_MODEL_SERVE, 2);
+    assert_int_equal(model()->commanded, 2);
+    assert_int_equal(eb_command_queue_due_ms(&fixture.queue), NOW_MS + 5000);
+    fixture.queue.now_ms += 4999;
+    decide();
+    assert_int_equal(asked.done_count, 0);
+    route(2);
+    decide();
+    expect(&asked, EB_MODEL_DONE, "version 2 is served");
+    assert_int_equal(model()->commanded, 2);
+    assert_int_equal(eb_command_queue_due_ms(&fixture.queue), UINT64_MAX);
+    push_command(&asked, EB_MODEL_SERVE, 0);
+    assert_int_equal(next(), 1);
+    put(1);
+    decide();
+    expect(&asked, EB_MODEL_DONE, "version 2 is served");
+    assert_int_equal(model()->commanded, 0);
+}
+
+static void does_not_wait_for_a_flip_for_ever(void **state)
+{
+    (void)state;
+    struct asked asked[2];
+    route(3);
+    assert_int_equal(next(), 1);
+    eb_registry_fail(&fixture.registry, "m", 1, "it is broken", EB_REGISTRY_BROKEN);
+    push_command(&asked[0], EB_MODEL_SERVE, 2);
+    fixture.queue.now_ms += 5000;
+    decide();
+    expect(&asked[0], EB_MODEL_FAILED,
+        "version 2 was not complete within 5 s: at least one of its parts has no server");
+    assert_int_equal(model()->commanded, 0);
+    assert_int_equal(model()->served->version, 3);
+    route(3);
+    push_command(&asked[0], EB_MODEL_SERVE, 1);
+    fixture.queue.now_ms += 4000;
+    push_command(&asked[1], EB_MODEL_SERVE, 1);
+    assert_int_equal(eb_command_queue_due_ms(&fixture.queue), NOW_MS + 5000);
+    fixture.queue.now_ms += 1000;
+    decide();
+    expect(&asked[0], EB_MODEL_FAILED, "its tables placed everywhere have not been loaded yet");
+    assert_int_equal(asked[1].done_count, 0);
+    assert_int_equal(eb_command_queue_due_ms(&fixture.queue), NOW_MS + 9000);
+    fixture.queue.now_ms += 4000;
+    decide();
+    expect(&asked[1], EB_MODEL_FAILED, "version 1 was not complete within 5 s");
+    assert_int_equal(model()->commanded, 0);
+}
+
+static void answers_a_router_whose_version_fails_or_goes(void **state)
+{
+    (void)state;
+    struct asked asked;
+    route(3);
+    push_command(&asked, EB_MODEL_SERVE, 1);
+    assert_int_equal(next(), 1);
+    eb_registry_fail(&fixture.registry, "m", 1, "it is broken", EB_REGISTRY_BROKEN);
+    decide();
+    expect(&asked, EB_MODEL_FAILED, "it is broken");
+    push_command(&asked, EB_MODEL_SERVE, 1);
+    assert_int_equal(asked.done_count, 0);
+    eb_registry_find_version(model(), 1)->is_on_disk = false;
+    decide();
+    expect(&asked, EB_MODEL_NOT_FOUND, "version 1 is gone");
+    push_command(&asked, EB_MODEL_SERVE, 4);
+    expect(&asked, EB_MODEL_NOT_FOUND, "no version 4");
+    assert_int_equal(model()->commanded, 0);
+    eb_registry_drop(&fixture.registry, model(), eb_registry_find_version(model(), 3));
+    route(0);
+    assert_int_equal(next(), 3);
+    push_command(&asked, EB_MODEL_SERVE, 0);
+    assert_int_equal(asked.done_count, 0);
+    put(3);
+    decide();
+    expect(&asked, EB_MODEL_FAILED, "no version of model \"m\" is complete yet");
+}
+
+static void unloads_on_a_router_only_what_its_flip_does_not_need(void **state)
+{
+    (void)state;
+    struct asked asked;
+    route(3);
+    assert_int_equal(next(), 1);
+    put(1);
+    decide();
+    push_command(&asked, EB_MODEL_UNLOAD, 1);
+    expect(&asked, EB_MODEL_REFUSED, "version 1 is to be served next, or requests name it");
+    push_command(&asked, EB_MODEL_UNLOAD, 3);
+    expect(&asked, EB_MODEL_REFUSED, "version 3 is being served");
+    /* The flip may want a version only because a command holds it. */
+    push_command(&asked, EB_MODEL_LOAD, 1);
+    expect(&asked, EB_MODEL_DONE, "version 1 is in memory");
+    push_command(&asked, EB_MODEL_UNLOAD, 1);
+    expect(&asked, EB_MODEL_DONE, "version 1 no longer answers requests");
+    assert_int_equal(next(), 0);
+}
+
 EB_TEST_GROUP(command_queue)
 {
 #define FIXTURE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
@@ -458,6 +574,10 @@ EB_TEST_GROUP(command_queue)
         FIXTURE(returns_to_what_was_where_a_version_goes),
         FIXTURE(does_not_return_to_what_was_refused),
         FIXTURE(looks_at_the_disk_for_what_is_not_in_memory),
+        FIXTURE(waits_until_a_flip_serves_the_version),
+        FIXTURE(does_not_wait_for_a_flip_for_ever),
+        FIXTURE(answers_a_router_whose_version_fails_or_goes),
+        FIXTURE(unloads_on_a_router_only_what_its_flip_does_not_need),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

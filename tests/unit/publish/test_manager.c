@@ -320,6 +320,58 @@ static void loads_and_keeps_what_routers_claim(void **state)
     assert_int_equal(served("m"), 2);
 }
 
+static void loads_what_routers_claim_at_its_start(void **state)
+{
+    static const struct eb_claim claims[] = {
+        {.model = "m", .version = 1}, {.model = "m", .version = 2, .is_served = true}};
+    (void)state;
+    struct eb_claim_set set = {.router = "a", .count = 2, .claims = claims};
+    add_version("m", 2);
+    add_version("m", 3);
+    fixture->options.claim_wait_ms = 3600000;
+    start();
+    turn_times(20);
+    assert_int_equal(fixture->snapshot->count, 0);
+    eb_manager_claim(fixture->manager, &set);
+    WAIT_FOR(state_of("m", 1) != 0 && state_of("m", 2) != 0);
+    WAIT_FOR(served("m") == 2);
+    turn_times(20);
+    assert_int_equal(state_of("m", 3), 0);
+    eb_manager_unclaim(fixture->manager, &set);
+    assert_int_not_equal(eb_manager_load_times(fixture->manager).load_ns, 0);
+}
+
+static void loads_the_highest_version_if_no_router_claims_one(void **state)
+{
+    (void)state;
+    add_version("m", 2);
+    fixture->options.claim_wait_ms = 30;
+    uint64_t begun_ns = uv_hrtime();
+    start();
+    WAIT_FOR(served("m") == 2);
+    assert_true(uv_hrtime() - begun_ns >= UINT64_C(29) * 1000000);
+    assert_int_equal(state_of("m", 1), 0);
+}
+
+static void waits_for_no_claims_if_a_command_asks(void **state)
+{
+    (void)state;
+    fixture->options.claim_wait_ms = 3600000;
+    start();
+    ask_manager(EB_MODEL_LOAD, 1, EB_MODEL_DONE);
+}
+
+static void goes_on_where_nothing_loads_at_a_start_with_claims(void **state)
+{
+    (void)state;
+    eb_scratch_write_text(&fixture->scratch, "m/1/t.npy", "no array");
+    fixture->options.claim_wait_ms = 1;
+    start();
+    WAIT_FOR(state_of("m", 1) == EB_VERSION_FAILED);
+    add_version("m", 2);
+    WAIT_FOR(served("m") == 2);
+}
+
 static void takes_the_grace_of_claims_while_it_runs(void **state)
 {
     static const struct eb_claim claim = {.model = "m", .version = 1};
@@ -327,14 +379,14 @@ static void takes_the_grace_of_claims_while_it_runs(void **state)
     struct eb_claim_set set = {.router = "a", .count = 1, .claims = &claim};
     write_config("m", "versions: {keep: 1, keep_s: 0}\n");
     add_version("m", 2);
-    fixture->options.claim_grace_ms = 3600000;
+    fixture->options.limits.claim_grace_ms = 3600000;
     start();
     eb_manager_claim(fixture->manager, &set);
     WAIT_FOR(state_of("m", 1) == EB_VERSION_READY);
     eb_manager_unclaim(fixture->manager, &set);
     turn_times(20);
     assert_int_equal(state_of("m", 1), EB_VERSION_READY);
-    fixture->options.claim_grace_ms = 0;
+    fixture->options.limits.claim_grace_ms = 0;
     eb_manager_set(fixture->manager, &fixture->options);
     WAIT_FOR(state_of("m", 1) == 0);
 }
@@ -656,8 +708,8 @@ static void changes_what_it_loads_and_keeps_while_it_runs(void **state)
     publish(2);
     assert_int_equal(state_of("m", 1), EB_VERSION_READY);
     fixture->options.tables.row_bytes_max = 1;
-    fixture->options.kept_bytes_max = 1;
-    fixture->options.kept_versions_max = 0;
+    fixture->options.limits.kept_bytes_max = 1;
+    fixture->options.limits.kept_versions_max = 0;
     fixture->options.load_threads = 2;
     eb_manager_set(fixture->manager, &fixture->options);
     add_version("m", 3);
@@ -768,6 +820,10 @@ EB_TEST_GROUP(manager)
     const struct CMUnitTest tests[] = {
         FIXTURE(serves_a_new_version_and_keeps_the_one_before),
         FIXTURE(loads_and_keeps_what_routers_claim),
+        FIXTURE(loads_what_routers_claim_at_its_start),
+        FIXTURE(loads_the_highest_version_if_no_router_claims_one),
+        FIXTURE(waits_for_no_claims_if_a_command_asks),
+        FIXTURE(goes_on_where_nothing_loads_at_a_start_with_claims),
         FIXTURE(takes_the_grace_of_claims_while_it_runs),
         FIXTURE(gives_claims_back_when_it_has_stopped),
         FIXTURE(frees_a_version_when_its_last_reader_is_done),

@@ -16,10 +16,12 @@
 
 #define MIB UINT64_C(1048576)
 
-/* A version with a table of 10 MiB, 8 MiB of which are in huge pages, and a small table. */
+/* A version with a table of 10 MiB, 8 MiB of which are in huge pages, a small table and a remote
+ * one. */
 static struct eb_named_table tables[] = {
     {.name = "big", .resident_bytes = 10 * MIB, .pages = {10 * MIB, 8 * MIB, 0}},
     {.name = "small", .resident_bytes = 100, .pages = {100, 100, 0}},
+    {.name = "remote", .is_remote = true},
 };
 static struct eb_model_version version;
 static struct eb_table_memory_options options;
@@ -32,7 +34,7 @@ static int reset(void **state)
     version.model = "m";
     version.version = 7;
     version.tables = (struct eb_table_set){
-        .count = 2,
+        .count = 3,
         .tables = tables,
         .bytes = 12 * MIB,
         .memory = {.shared_bytes = 2 * MIB},
@@ -61,7 +63,7 @@ static void tells_the_pages_of_version_and_tables(void **state)
 {
     (void)state;
     log_loaded();
-    expect_said(" level=info event=model_loaded model=m version=7 tables=2 bytes=12582912 "
+    expect_said(" level=info event=model_loaded model=m version=7 tables=3 bytes=12582912 "
                 "shared_bytes=2097152 adopted_bytes=0 resident_bytes=10485860 bytes_2m=8388708 "
                 "bytes_1g=0 numa_nodes=");
     expect_said(" elapsed_ms=5\n");
@@ -71,6 +73,7 @@ static void tells_the_pages_of_version_and_tables(void **state)
     eb_log_set_level(EB_LOG_DEBUG);
     log_loaded();
     expect_said(" level=debug event=table_loaded model=m version=7 table=small ");
+    assert_null(strstr(said, "table=remote"));
 }
 
 static void warns_of_missing_huge_pages(void **state)

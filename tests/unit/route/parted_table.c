@@ -440,22 +440,41 @@ void parted_answer_free(struct eb_wire_result *result)
     free((void *)(uintptr_t)result->shape);
 }
 
-static void take_answers(struct parted_table *table, struct eb_route_merge *merge)
+/* Takes the answers of all parts but one, which is left out. */
+static void take_answers(
+    struct parted_table *table, struct eb_route_merge *merge, uint32_t left_out)
 {
     for (uint32_t i = 0; i < merge->split->sub_count; i++) {
         struct eb_wire_result result;
         struct eb_error error = {0};
+        if (merge->split->subs[i].part == left_out) {
+            assert_true(eb_route_merge_leave_out(merge, i, &table->arena));
+            continue;
+        }
         parted_answer(table, &merge->split->subs[i], &result);
-        if (!eb_route_merge_take(merge, i, &result, &error)) {
-            fail_msg("%s", error.text);
+        /* An answer that comes again replaces the former. */
+        for (uint64_t times = eb_splitmix64_next(&table->random) % 2; times < 2; times++) {
+            if (!eb_route_merge_take(merge, i, &result, &error)) {
+                fail_msg("%s", error.text);
+            }
         }
         parted_answer_free(&result);
     }
 }
 
-uint8_t *parted_pool(struct parted_table *table, const struct eb_bag_query *query,
-    const struct eb_bag_ops *ops, size_t *bytes, uint64_t *missing)
+/* Draws caps that cut most sub-queries with several bags, or hardly any. */
+static struct eb_route_caps draw_caps(struct parted_table *table)
 {
+    uint64_t bits = eb_splitmix64_next(&table->random);
+    return (struct eb_route_caps){.request_bytes = 1 + (bits & 255),
+        .answer_bytes = 1 + (bits >> 8 & 255),
+        .queries = 1 + (uint32_t)(bits >> 16 & 3)};
+}
+
+uint8_t *parted_pool(struct parted_table *table, const struct eb_bag_query *query,
+    const struct eb_bag_ops *ops, struct parted_outcome *outcome)
+{
+    struct eb_route_caps caps = draw_caps(table);
     struct bag_fixture fixture;
     struct eb_route_split split;
     struct eb_route_merge merge;
@@ -468,6 +487,7 @@ uint8_t *parted_pool(struct parted_table *table, const struct eb_bag_query *quer
         .missing = query->missing,
         .has_default = query->has_default,
         .default_index = query->default_index,
+        .caps = eb_splitmix64_next(&table->random) % 2 == 0 ? &caps : NULL,
     };
     if (table->options.is_whole) {
         assert_true(eb_route_split_whole(&route, 0, &table->arena, &split));
@@ -475,11 +495,12 @@ uint8_t *parted_pool(struct parted_table *table, const struct eb_bag_query *quer
         assert_true(eb_route_split(&route, &table->arena, &split));
     }
     assert_true(eb_route_merge_begin(&split, ops, &table->arena, &merge));
-    take_answers(table, &merge);
+    take_answers(table, &merge, outcome->left_out);
     assert_true(eb_route_merge_end(&merge, &table->arena, &job));
-    *bytes = result_bytes(&fixture);
-    *missing = job.missing_count;
-    uint8_t *values = take(*bytes);
+    outcome->bytes = result_bytes(&fixture);
+    outcome->missing = job.missing_count;
+    outcome->unreached = merge.unreached_count;
+    uint8_t *values = take(outcome->bytes);
     job.out = values;
     job.out_stride_bytes = fixture.extent.result_row_bytes;
     eb_bag_pool(ops, &job, 0, job.bag_count);

@@ -68,7 +68,16 @@ void parted_answer(const struct parted_table *table, const struct eb_route_sub *
     struct eb_wire_result *result);
 void parted_answer_free(struct eb_wire_result *result);
 
-/* Splits a request, has the parts answer, and merges. The caller frees the values. *missing is the
- * number of missing indices. Must not be called for ERROR if a key is missing. */
+#define PARTED_NO_PART UINT32_MAX
+
+struct parted_outcome {
+    uint32_t left_out; /* set by the caller: a part that is not reached, or PARTED_NO_PART */
+    size_t bytes;      /* of the values */
+    uint64_t missing;
+    uint64_t unreached; /* indices of the part that was left out */
+};
+
+/* Splits a request, with random caps, has the parts answer, and merges. Some answers come twice.
+ * The caller frees the values. Must not be called for ERROR if a key is missing. */
 uint8_t *parted_pool(struct parted_table *table, const struct eb_bag_query *query,
-    const struct eb_bag_ops *ops, size_t *bytes, uint64_t *missing);
+    const struct eb_bag_ops *ops, struct parted_outcome *outcome);

@@ -8,6 +8,9 @@
 
 #include <cmocka.h>
 
+/* Time after which no version waits if all have failed. */
+#define RETRY_NS (600 * SECOND)
+
 static void begins_with_the_highest_complete_version(void **state)
 {
     (void)state;
@@ -606,6 +609,104 @@ static void claims_what_it_serves_waits_for_and_keeps(void **state)
     assert_int_equal(world.flip.claim_count, 7);
 }
 
+static void lets_pins_keep_the_next_version_waiting_only_for_so_long(void **state)
+{
+    (void)state;
+    struct flip_world world;
+    flip_world_init(&world, 3);
+    world.versions[0].is_pinned = true;
+    flip_world_complete(&world, 2, true);
+    assert_int_equal(world.flip.claim_count, 3);
+    assert_int_equal(world.flip.claims[2].number, 1);
+    assert_true(world.flip.due_ns == world.input.now_ns + NEXT_WAIT_NS);
+    /* A version that fails, and is tried again, has waited since it was first the next one. */
+    world.versions[2].is_failed = true;
+    flip_world_pass(&world, NEXT_WAIT_NS - 2);
+    assert_int_equal(world.flip.next, 0);
+    world.versions[2].is_failed = false;
+    flip_world_pass(&world, 1);
+    assert_int_equal(world.flip.claim_count, 3);
+    flip_world_pass(&world, 1);
+    assert_int_equal(world.flip.claim_count, 2);
+    assert_int_equal(world.flip.claims[1].number, 3);
+    world.versions[2].is_failed = true;
+    flip_world_pass(&world, SECOND);
+    assert_int_equal(world.flip.claim_count, 1);
+    world.versions[2].is_failed = false;
+    flip_world_complete(&world, 3, true);
+    flip_world_pass(&world, 2 * SECOND);
+    assert_int_equal(world.flip.served, 3);
+    assert_int_equal(world.flip.claim_count, 2);
+    assert_int_equal(world.flip.claims[1].number, 1);
+    /* Nothing waits any longer. */
+    flip_world_pass(&world, 10 * NEXT_WAIT_NS);
+    assert_int_equal(world.flip.claim_count, 2);
+    assert_true(world.flip.due_ns == EB_FLIP_NEVER);
+}
+
+static void claims_pins_again_when_the_version_that_waits_is_gone(void **state)
+{
+    (void)state;
+    struct flip_world world;
+    flip_world_init(&world, 3);
+    world.versions[0].is_pinned = true;
+    flip_world_complete(&world, 2, true);
+    flip_world_pass(&world, NEXT_WAIT_NS);
+    assert_int_equal(world.flip.claim_count, 2);
+    world.input.count = 2;
+    flip_world_pass(&world, 0);
+    assert_int_equal(world.flip.claim_count, 2);
+    assert_int_equal(world.flip.claims[1].number, 1);
+}
+
+/* Lets version 3 fail for good while version 1 is pinned, then lets pins be void no longer. */
+static void fail_for_good(struct flip_world *world, size_t claim_count)
+{
+    world->versions[2].is_failed = true;
+    flip_world_pass(world, 0);
+    assert_int_equal(world->flip.claim_count, claim_count);
+    assert_true(world->flip.due_ns == world->input.now_ns + RETRY_NS);
+    flip_world_pass(world, RETRY_NS - 1);
+    assert_int_equal(world->flip.claim_count, claim_count);
+    flip_world_pass(world, 1);
+    assert_int_equal(world->flip.claim_count, 2);
+    assert_int_equal(world->flip.claims[1].number, 1);
+    assert_true(world->flip.due_ns == EB_FLIP_NEVER);
+}
+
+static void claims_pins_again_when_the_version_that_waits_has_failed_for_good(void **state)
+{
+    (void)state;
+    struct flip_world world;
+    flip_world_init(&world, 3);
+    world.versions[0].is_pinned = true;
+    flip_world_complete(&world, 2, true);
+    flip_world_pass(&world, NEXT_WAIT_NS);
+    assert_int_equal(world.flip.claim_count, 2);
+    assert_int_equal(world.flip.claims[1].number, 3);
+    fail_for_good(&world, 1);
+}
+
+static void does_not_count_the_time_in_which_no_version_waits(void **state)
+{
+    (void)state;
+    struct flip_world world;
+    flip_world_init(&world, 3);
+    world.versions[0].is_pinned = true;
+    flip_world_complete(&world, 2, true);
+    assert_int_equal(world.flip.claim_count, 3);
+    fail_for_good(&world, 2);
+    flip_world_pass(&world, NEXT_WAIT_NS);
+    world.input.count = 4;
+    flip_world_pass(&world, 0);
+    assert_int_equal(world.flip.next, 4);
+    assert_int_equal(world.flip.claim_count, 3);
+    flip_world_pass(&world, NEXT_WAIT_NS - 1);
+    assert_int_equal(world.flip.claim_count, 3);
+    flip_world_pass(&world, 1);
+    assert_int_equal(world.flip.claim_count, 2);
+}
+
 EB_TEST_GROUP(flip)
 {
     const struct CMUnitTest tests[] = {
@@ -638,6 +739,10 @@ EB_TEST_GROUP(flip)
         cmocka_unit_test(returns_after_a_longer_time_each_time),
         cmocka_unit_test(serves_what_a_command_asks_for),
         cmocka_unit_test(claims_what_it_serves_waits_for_and_keeps),
+        cmocka_unit_test(lets_pins_keep_the_next_version_waiting_only_for_so_long),
+        cmocka_unit_test(claims_pins_again_when_the_version_that_waits_is_gone),
+        cmocka_unit_test(claims_pins_again_when_the_version_that_waits_has_failed_for_good),
+        cmocka_unit_test(does_not_count_the_time_in_which_no_version_waits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

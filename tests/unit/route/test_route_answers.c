@@ -79,7 +79,106 @@ static void takes_a_sound_answer(void **state)
     struct eb_error error = {0};
     assert_true(eb_route_merge_take(&fixture->merge, 0, &fixture->answer, &error));
     assert_int_equal(fixture->merge.missing_count, fixture->answer.missing);
-    assert_true(eb_route_merge_find_missing(&fixture->merge) < UINT32_MAX);
+    assert_true(fixture->merge.missing_count > 0);
+}
+
+/* A part answers, the answer is discarded, and then the part cannot be reached. */
+static void an_answer_that_was_taken_leaves_nothing_if_its_part_is_lost(void **state)
+{
+    struct fixture *fixture = *state;
+    struct eb_route_merge *merge = &fixture->merge;
+    const struct eb_route_sub *sub = &fixture->split.subs[0];
+    struct eb_error error = {0};
+    assert_true(eb_route_merge_take(merge, 0, &fixture->answer, &error));
+    assert_true(merge->missing_count > 0);
+    assert_true(eb_route_merge_leave_out(merge, 0, &fixture->table.arena));
+    assert_int_equal(merge->missing_count, 0);
+    assert_int_equal(merge->unreached_count, sub->index_count);
+    for (uint32_t i = 0; i < sub->index_count; i++) {
+        assert_false(merge->is_missing[sub->positions[i]]);
+        assert_true(merge->is_unreached[sub->positions[i]]);
+    }
+}
+
+/* The row that fills empty bags is left out with its part: it has no positions in the request. */
+static void a_default_row_that_is_left_out_is_zero(void **state)
+{
+    struct fixture *fixture = *state;
+    struct eb_arena *arena = &fixture->table.arena;
+    struct eb_route_query query = fixture->query;
+    struct eb_route_split split;
+    struct eb_route_merge merge;
+    query.has_default = true;
+    query.default_index = fixture->table.part_keys[0].keys[0];
+    assert_true(eb_route_split(&query, arena, &split));
+    assert_true(eb_route_merge_begin(&split, eb_bag_ops_find("ref"), arena, &merge));
+    assert_true(split.subs[split.sub_count - 1].is_default);
+    memset(merge.default_row, 1, merge.default_row_bytes);
+    for (uint32_t i = 0; i < split.sub_count; i++) {
+        assert_true(eb_route_merge_leave_out(&merge, i, arena));
+    }
+    for (uint64_t i = 0; i < merge.default_row_bytes; i++) {
+        assert_int_equal(merge.default_row[i], 0);
+    }
+}
+
+/* One server of a part lacks the key that fills empty bags, and then another one has it. */
+static void a_later_answer_may_have_the_default_key(void **state)
+{
+    struct fixture *fixture = *state;
+    struct eb_arena *arena = &fixture->table.arena;
+    struct eb_route_query query = fixture->query;
+    struct eb_route_split split;
+    struct eb_route_merge merge;
+    struct eb_wire_result result;
+    struct eb_error error = {0};
+    query.has_default = true;
+    query.default_index = fixture->table.part_keys[0].keys[0];
+    assert_true(eb_route_split_whole(&query, 0, arena, &split));
+    assert_true(eb_route_merge_begin(&split, eb_bag_ops_find("ref"), arena, &merge));
+    struct eb_wire_result refusal = {.error_code = EB_STATUS_OUT_OF_RANGE};
+    assert_true(eb_route_merge_take(&merge, 0, &refusal, &error));
+    assert_true(merge.is_default_missing);
+    parted_answer(&fixture->table, &split.subs[0], &result);
+    if (!eb_route_merge_take(&merge, 0, &result, &error)) {
+        fail_msg("%s", error.text);
+    }
+    assert_false(merge.is_default_missing);
+    parted_answer_free(&result);
+}
+
+/* The answers to a query on a whole table come in pieces, only one of which says that the default
+ * key is missing. */
+static void another_piece_says_nothing_about_the_default_key(void **state)
+{
+    struct fixture *fixture = *state;
+    struct eb_arena *arena = &fixture->table.arena;
+    static const struct eb_route_caps small = {1, UINT64_MAX, UINT32_MAX, 0};
+    struct eb_route_query query = fixture->query;
+    struct eb_route_split split;
+    struct eb_route_merge merge;
+    struct eb_wire_result result;
+    struct eb_error error = {0};
+    query.has_default = true;
+    query.default_index = INT64_C(1) << 62;
+    query.caps = &small;
+    assert_true(eb_route_split_whole(&query, 0, arena, &split));
+    assert_true(split.sub_count > 1);
+    assert_true(eb_route_merge_begin(&split, eb_bag_ops_find("ref"), arena, &merge));
+    struct eb_wire_result refusal = {.error_code = EB_STATUS_OUT_OF_RANGE};
+    assert_true(eb_route_merge_take(&merge, 0, &refusal, &error));
+    struct eb_route_sub other = split.subs[1];
+    other.has_default = false;
+    parted_answer(&fixture->table, &other, &result);
+    if (!eb_route_merge_take(&merge, 1, &result, &error)) {
+        fail_msg("%s", error.text);
+    }
+    assert_true(merge.is_default_missing);
+    assert_true(eb_route_merge_leave_out(&merge, 1, arena));
+    assert_true(merge.is_default_missing);
+    assert_true(eb_route_merge_leave_out(&merge, 0, arena));
+    assert_false(merge.is_default_missing);
+    parted_answer_free(&result);
 }
 
 static void refuses_another_type(void **state)
@@ -182,6 +281,10 @@ EB_TEST_GROUP(route_answers)
 {
     const struct CMUnitTest tests[] = {
         TEST(takes_a_sound_answer),
+        TEST(an_answer_that_was_taken_leaves_nothing_if_its_part_is_lost),
+        TEST(a_default_row_that_is_left_out_is_zero),
+        TEST(a_later_answer_may_have_the_default_key),
+        TEST(another_piece_says_nothing_about_the_default_key),
         TEST(refuses_another_type),
         TEST(refuses_another_shape),
         TEST(refuses_values_of_another_size),

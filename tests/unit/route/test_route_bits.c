@@ -166,12 +166,12 @@ static void compare_bits(struct parted_table *table, enum eb_reduction reduction
     enum eb_missing missing, bool is_divided)
 {
     struct parted_request request;
-    size_t bytes;
-    uint64_t missing_count;
+    struct parted_outcome outcome = {.left_out = PARTED_NO_PART};
     parted_draw(table, reduction, missing, &request);
-    uint8_t *actual = is_divided ? parted_pool(table, &request.query, eb_bag_ops_find(NULL), &bytes,
-                                       &missing_count)
-                                 : parted_pool_whole(&request.query, &bytes);
+    uint8_t *actual = is_divided
+                          ? parted_pool(table, &request.query, eb_bag_ops_find(NULL), &outcome)
+                          : parted_pool_whole(&request.query, &outcome.bytes);
+    size_t bytes = outcome.bytes;
     uint8_t *expected =
         model_request(table, &request.query, is_divided ? table->rule.parts : 0, bytes);
     if (memcmp(actual, expected, bytes) != 0) {

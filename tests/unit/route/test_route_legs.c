@@ -77,7 +77,7 @@ static int set_up(void **state)
     for (size_t i = 0; i < ITEMS; i++) {
         make_item(fixture, i);
     }
-    assert_true(eb_route_legs_group(fixture->items, ITEMS, &fixture->arena, &fixture->legs));
+    assert_true(eb_route_legs_group(fixture->items, ITEMS, NULL, &fixture->arena, &fixture->legs));
     for (uint32_t i = 0; i < fixture->legs.count; i++) {
         answer_leg(fixture, i);
     }
@@ -124,7 +124,7 @@ static void a_request_without_remote_queries_has_no_legs(void **state)
 {
     struct fixture *fixture = *state;
     struct eb_route_legs legs;
-    assert_true(eb_route_legs_group(NULL, 0, &fixture->arena, &legs));
+    assert_true(eb_route_legs_group(NULL, 0, NULL, &fixture->arena, &legs));
     assert_int_equal(legs.count, 0);
 }
 
@@ -156,11 +156,56 @@ static void a_message_asks_for_the_sub_queries(void **state)
         assert_int_equal(query->part, 1 + leg->part);
         assert_int_equal(query->output_type, sub->output_type);
         assert_int_equal(query->missing, sub->missing);
-        assert_int_equal(query->indices.bytes, sub->index_count * sizeof(int64_t));
-        assert_memory_equal(query->indices.data, sub->indices, query->indices.bytes);
+        /* Row numbers of small tables take 4 bytes. */
+        bool is_keyed = item->merge.split->query->rule.by_key;
+        assert_int_equal(query->indices.width, is_keyed ? sizeof(int64_t) : sizeof(int32_t));
+        assert_int_equal(query->indices.bytes, sub->index_count * query->indices.width);
+        for (uint32_t k = 0; k < sub->index_count; k++) {
+            int64_t key;
+            int32_t row;
+            memcpy(&key, (const int64_t *)query->indices.data + (is_keyed ? k : 0), sizeof key);
+            memcpy(&row, (const int32_t *)query->indices.data + k, sizeof row);
+            assert_int_equal(is_keyed ? key : row, sub->indices[k]);
+        }
         assert_int_equal(query->lengths.bytes, sub->bag_count * sizeof(int32_t));
     }
     free(message);
+}
+
+static void divides_what_is_too_much_for_one_message(void **state)
+{
+    struct fixture *fixture = *state;
+    static const struct eb_route_caps one_query = {UINT64_MAX, UINT64_MAX, 1, 0};
+    static const struct eb_route_caps few_bytes = {1, UINT64_MAX, UINT32_MAX, 0};
+    static const struct eb_route_caps *const caps[] = {&one_query, &few_bytes};
+    for (size_t c = 0; c < 2; c++) {
+        struct eb_route_legs legs;
+        uint32_t queries = 0;
+        assert_true(eb_route_legs_group(fixture->items, ITEMS, caps[c], &fixture->arena, &legs));
+        for (uint32_t i = 0; i < legs.count; i++) {
+            assert_int_equal(legs.legs[i].query_count, 1);
+            const struct eb_route_leg_query *query = &legs.legs[i].queries[0];
+            assert_int_equal(fixture->splits[query->item].subs[query->sub].part, legs.legs[i].part);
+            queries++;
+        }
+        assert_int_equal(queries, fixture->splits[0].sub_count + fixture->splits[1].sub_count);
+    }
+}
+
+static void no_leg_has_queries_of_too_many_items(void **state)
+{
+    struct fixture *fixture = *state;
+    static const struct eb_route_caps one_item = {UINT64_MAX, UINT64_MAX, UINT32_MAX, 1};
+    static const struct eb_route_caps both = {UINT64_MAX, UINT64_MAX, UINT32_MAX, 2};
+    struct eb_route_legs legs;
+    assert_true(eb_route_legs_group(fixture->items, ITEMS, &both, &fixture->arena, &legs));
+    assert_int_equal(legs.count, fixture->legs.count);
+    assert_true(eb_route_legs_group(fixture->items, ITEMS, &one_item, &fixture->arena, &legs));
+    assert_true(legs.count > fixture->legs.count);
+    for (uint32_t i = 0; i < legs.count; i++) {
+        const struct eb_route_leg *leg = &legs.legs[i];
+        assert_int_equal(leg->queries[0].item, leg->queries[leg->query_count - 1].item);
+    }
 }
 
 static void takes_sound_answers(void **state)
@@ -225,7 +270,7 @@ static void grouping_fails_if_the_arena_is_full(void **state)
     eb_arena_init(&arena, &eb_memory_heap);
     for (size_t cap = 0; !is_good; cap += 16) {
         eb_arena_reset(&arena, cap);
-        is_good = eb_route_legs_group(fixture->items, ITEMS, &arena, &legs) &&
+        is_good = eb_route_legs_group(fixture->items, ITEMS, NULL, &arena, &legs) &&
                   eb_route_leg_fill(&legs.legs[0], fixture->items, &version, &arena, &request);
         assert_int_equal(is_good, !arena.is_exhausted);
         failures += !is_good;
@@ -240,6 +285,8 @@ EB_TEST_GROUP(route_legs)
 {
     const struct CMUnitTest tests[] = {
         TEST(groups_the_sub_queries_by_part),
+        TEST(divides_what_is_too_much_for_one_message),
+        TEST(no_leg_has_queries_of_too_many_items),
         TEST(a_request_without_remote_queries_has_no_legs),
         TEST(a_message_asks_for_the_sub_queries),
         TEST(takes_sound_answers),

@@ -56,11 +56,11 @@ static void compare_one(struct parted_table *table, enum eb_reduction reduction,
     enum eb_missing missing, const struct eb_bag_ops *ops)
 {
     struct parted_request request;
-    size_t bytes;
+    struct parted_outcome outcome = {.left_out = PARTED_NO_PART};
     size_t expected_bytes;
-    uint64_t missing_count;
     parted_draw(table, reduction, missing, &request);
-    uint8_t *values = parted_pool(table, &request.query, ops, &bytes, &missing_count);
+    uint8_t *values = parted_pool(table, &request.query, ops, &outcome);
+    size_t bytes = outcome.bytes;
     uint8_t *expected = parted_pool_whole(&request.query, &expected_bytes);
     enum eb_type type = request.query.output_type ? request.query.output_type : table->whole.type;
     assert_int_equal(bytes, expected_bytes);
@@ -159,6 +159,56 @@ static void tables_in_one_part_give_the_bits_of_the_whole(void **state)
     compare_kinds(&(struct parted_options){.is_whole = true, .is_keyed = true, .has_vector = true});
 }
 
+/* Makes the indices of a part row numbers that are missing. Returns how many there are. */
+static uint64_t lose_part(
+    const struct parted_table *table, uint32_t part, int64_t *indices, uint64_t count)
+{
+    uint64_t lost = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        bool is_row = indices[i] >= 0 && (uint64_t)indices[i] < table->whole.row_count;
+        if (is_row && eb_part_of(&table->rule, indices[i]) == part) {
+            indices[i] = -7;
+            lost++;
+        }
+    }
+    return lost;
+}
+
+static void indices_of_a_part_that_is_left_out_count_as_skipped(void **state)
+{
+    (void)state;
+    static const struct parted_options options = {.type = EB_F32,
+        .storage = EB_STORAGE_F32,
+        .parts = 3,
+        .row_count = 40,
+        .row_elements = 5,
+        .is_exact = true};
+    struct parted_table *table = calloc(1, sizeof *table);
+    assert_non_null(table);
+    parted_init(table, &options, 9);
+    for (int round = 0; round < 200; round++) {
+        for (int reduction = EB_REDUCTION_SUM; reduction <= EB_REDUCTION_NONE; reduction++) {
+            struct parted_request request;
+            struct parted_outcome outcome = {.left_out = (uint32_t)round % 3};
+            size_t bytes;
+            parted_draw(table, (enum eb_reduction)reduction, EB_MISSING_SKIP, &request);
+            request.query.has_default = false;
+            uint8_t *values = parted_pool(table, &request.query, eb_bag_ops_find(NULL), &outcome);
+            uint64_t lost = lose_part(table, outcome.left_out, request.indices,
+                request.query.indices.bytes / sizeof *request.indices);
+            uint8_t *expected = parted_pool_whole(&request.query, &bytes);
+            assert_int_equal(bytes, outcome.bytes);
+            assert_memory_equal(values, expected, bytes);
+            assert_true(outcome.unreached <= lost); /* some are in no bag */
+            free(values);
+            free(expected);
+            parted_request_deinit(&request);
+        }
+    }
+    parted_deinit(table);
+    free(table);
+}
+
 EB_TEST_GROUP(route_merge)
 {
     const struct CMUnitTest tests[] = {
@@ -167,6 +217,7 @@ EB_TEST_GROUP(route_merge)
         cmocka_unit_test(keyed_tables_give_the_results_of_the_whole),
         cmocka_unit_test(keyed_tables_with_vectors_give_the_results_of_the_whole),
         cmocka_unit_test(tables_in_one_part_give_the_bits_of_the_whole),
+        cmocka_unit_test(indices_of_a_part_that_is_left_out_count_as_skipped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -193,6 +193,14 @@ static void asks_for_the_default_row_if_a_bag_is_empty(void **state)
     fixture->query.default_index = -1;
     split_rows(fixture, rows, empty);
     assert_int_equal(fixture->split.sub_count, 1);
+    /* A bag may become empty. */
+    fixture->query.may_leave_out = true;
+    split_rows(fixture, rows, empty);
+    assert_int_equal(fixture->split.sub_count, 1);
+    fixture->query.default_index = 8;
+    fixture->job.bag_count = 1;
+    split_rows(fixture, rows, full);
+    assert_int_equal(fixture->split.sub_count, 2);
 }
 
 static void splits_a_query_without_rows(void **state)

@@ -1,10 +1,12 @@
 #include "server/rpc/catalogue.h"
 
 #include "proto/grpc_text.h"
+#include "server/route/route_table.h"
 #include "server/rpc/reply.h"
 #include "tests/lib/scratch.h"
 #include "tests/lib/test_group.h"
 #include "tests/unit/publish/manager_host.h"
+#include "tests/unit/tables/parts_fixture.h"
 
 #include "embag/v1/model_admin.pb-c.h"
 
@@ -67,6 +69,8 @@ static void asked_deinit(struct asked *asked)
 
 /* The caller of all requests. */
 static const struct eb_principal *caller = &eb_auth_anybody;
+/* Of the router that answers all requests; NULL: it is no router. */
+static struct eb_route_table *routes;
 
 static bool ask_catalogue(struct asked *asked, eb_unary_fn method, const void *bytes, size_t size)
 {
@@ -75,6 +79,7 @@ static bool ask_catalogue(struct asked *asked, eb_unary_fn method, const void *b
     eb_arena_reset(&asked->arena, asked->arena_cap_bytes);
     struct eb_unary_request call = {
         .snapshot = snapshot,
+        .routes = routes,
         .caller = caller,
         .facts = &facts,
         .limits = &server_limits,
@@ -480,6 +485,159 @@ static int free_models(void **state)
     return 0;
 }
 
+/* ---- versions in parts ---- */
+
+/* Asks about a version in three parts that is loaded with these options. The caller frees both. */
+static Embag__V1__Model *describe_in_parts(
+    struct eb_table_options options, struct eb_model_version **version)
+{
+    static const struct eb_parts_fixture_table tables[] = {
+        {.name = "a", .placement = EB_PLACEMENT_EVERYWHERE, .rows = 7, .elements = 8},
+        {.name = "b",
+            .placement = EB_PLACEMENT_ROWS,
+            .is_keyed = true,
+            .rows = 600,
+            .elements = 16,
+            .has_unknown_row = true,
+            .unknown_row = 5},
+        {.name = "c", .placement = EB_PLACEMENT_WHOLE, .part = 2, .rows = 20, .elements = 16},
+    };
+    static char model_name[] = "parts";
+    char path[EB_SCRATCH_PATH_BYTES];
+    struct eb_scratch scratch;
+    struct eb_failure failure = {.text = ""};
+    struct asked asked;
+    options.row_bytes_max = 65536;
+    options.name_bytes_max = 255;
+    eb_scratch_init(&scratch);
+    eb_parts_fixture_write(&scratch, "1", 3, "", tables, 3);
+    eb_scratch_path(&scratch, "1", path);
+    struct eb_version_source source = {.model = model_name, .version = 1, .path = path};
+    *version = eb_model_version_load(&source, &options, NULL, &failure);
+    if (!*version) {
+        fail_msg("%s", failure.text);
+    }
+    struct eb_snapshot_version held = {
+        .number = 1, .state = EB_VERSION_SERVING, .loaded = *version};
+    struct eb_snapshot_model model = {
+        .name = model_name, .served = *version, .version_count = 1, .versions = &held};
+    struct eb_snapshot in_parts = {.count = 1, .models = &model};
+    struct eb_snapshot *others = snapshot;
+    snapshot = &in_parts;
+    asked_init(&asked);
+    assert_true(ask_for_model(&asked, model_name, 1));
+    snapshot = others;
+    Embag__V1__Model *described = decode_model(&asked);
+    asked_deinit(&asked);
+    eb_scratch_deinit(&scratch);
+    return described;
+}
+
+static void expect_placed(
+    const Embag__V1__Table *table, const char *placement, uint32_t part, uint64_t rows)
+{
+    assert_string_equal(table->placement, placement);
+    assert_int_equal(table->part, part);
+    assert_int_equal(table->rows, rows);
+}
+
+static void describes_whole_tables_of_a_router(void **state)
+{
+    (void)state;
+    struct eb_model_version *version;
+    Embag__V1__Model *model =
+        describe_in_parts((struct eb_table_options){.is_router = true}, &version);
+    const Embag__V1__ModelVersion *described = model->versions[0];
+    assert_int_equal(described->parts, 3);
+    assert_int_equal(described->n_owned_parts, 0);
+    assert_true(described->digest == version->tables.manifest);
+    assert_int_equal(described->n_tables, 3);
+    expect_placed(described->tables[0], "everywhere", 0, 7);
+    expect_placed(described->tables[1], "rows", 0, 600);
+    expect_placed(described->tables[2], "whole", 3, 20);
+    assert_true(described->tables[1]->keyed);
+    assert_int_equal(described->tables[1]->unknown_row, 5);
+    uint64_t stride = version->tables.tables[1].table.row_stride_bytes;
+    assert_int_equal(described->tables[1]->resident_bytes, 600 * stride);
+    assert_int_equal(described->tables[2]->resident_bytes, 20 * stride);
+    assert_int_equal(
+        described->tables[0]->resident_bytes, version->tables.tables[0].resident_bytes);
+    assert_int_equal(described->bytes, version->tables.bytes + 620 * stride);
+    embag__v1__model__free_unpacked(model, NULL);
+    eb_model_version_give(version);
+}
+
+static void describes_what_a_part_has_of_its_tables(void **state)
+{
+    (void)state;
+    struct eb_model_version *version;
+    Embag__V1__Model *model =
+        describe_in_parts((struct eb_table_options){.part = {2, 3}}, &version);
+    const Embag__V1__ModelVersion *described = model->versions[0];
+    assert_int_equal(described->parts, 3);
+    assert_int_equal(described->n_owned_parts, 1);
+    assert_int_equal(described->owned_parts[0], 2);
+    assert_int_equal(described->bytes, version->tables.bytes);
+    assert_int_equal(described->n_tables, 2);
+    expect_placed(described->tables[0], "rows", 0, 200);
+    expect_placed(described->tables[1], "whole", 3, 20);
+    embag__v1__model__free_unpacked(model, NULL);
+    eb_model_version_give(version);
+}
+
+static void route_failed(const char *model, uint64_t version)
+{
+    struct eb_route_entry *entry = eb_route_table_append(routes, model, version, 77, 3);
+    assert_non_null(entry);
+    assert_true(eb_route_entry_add(entry, 0, 100) && eb_route_entry_add(entry, 2, 101));
+    assert_true(eb_route_entry_fail(entry, "part 1: junk"));
+}
+
+static int free_routes(void **state)
+{
+    (void)state;
+    eb_route_table_destroy(routes);
+    routes = NULL;
+    return 0;
+}
+
+static void lists_versions_that_failed_at_part_servers_alone(void **state)
+{
+    (void)state;
+    struct asked asked;
+    routes = eb_route_table_create();
+    assert_non_null(routes);
+    route_failed("alpha", 1);
+    route_failed("beta", 6);
+    route_failed("alpha", 9);
+    route_failed("alpha", 3); /* It has failed here, too. */
+    asked_init(&asked);
+    assert_true(ask_for_model(&asked, "alpha", 0));
+    Embag__V1__Model *model = decode_model(&asked);
+    assert_int_equal(model->n_versions, 4);
+    for (size_t i = 0; i < 4; i++) {
+        static const uint64_t numbers[] = {9, 3, 2, 1};
+        assert_int_equal(model->versions[i]->version, numbers[i]);
+        assert_int_equal(
+            model->versions[i]->state, i == 2 ? EB_VERSION_SERVING : EB_VERSION_FAILED);
+    }
+    const Embag__V1__ModelVersion *failed = model->versions[0];
+    assert_string_equal(failed->error, "part 1: junk");
+    assert_int_equal(failed->parts, 3);
+    assert_int_equal(failed->n_owned_parts, 2);
+    assert_int_equal(failed->owned_parts[1], 2);
+    assert_true(failed->digest == 77);
+    assert_null(strstr(model->versions[1]->error, "part 1"));
+    embag__v1__model__free_unpacked(model, NULL);
+    assert_true(ask_for_model(&asked, "alpha", 9));
+    model = decode_model(&asked);
+    assert_int_equal(model->n_versions, 1);
+    assert_int_equal(model->versions[0]->version, 9);
+    embag__v1__model__free_unpacked(model, NULL);
+    expect_catalogue_refused_below(&asked, eb_catalogue_list_models, &asked.arena_cap_bytes, 16);
+    asked_deinit(&asked);
+}
+
 EB_TEST_GROUP(catalogue)
 {
     const struct CMUnitTest tests[] = {
@@ -494,6 +652,9 @@ EB_TEST_GROUP(catalogue)
         cmocka_unit_test(refuses_bytes_that_are_no_message),
         cmocka_unit_test(skips_unknown_fields),
         cmocka_unit_test(refuses_what_memory_does_not_hold),
+        cmocka_unit_test(describes_whole_tables_of_a_router),
+        cmocka_unit_test(describes_what_a_part_has_of_its_tables),
+        cmocka_unit_test_teardown(lists_versions_that_failed_at_part_servers_alone, free_routes),
     };
     return cmocka_run_group_tests(tests, load_models, free_models);
 }

@@ -137,6 +137,24 @@ static void says_of_each_name_how_it_is(void **state)
     show(fixture->host.snapshot);
 }
 
+static void says_of_a_part_server_whether_it_is_ready(void **state)
+{
+    (void)state;
+    struct eb_snapshot_model model = {
+        .name = (char *)"trial", .served = fixture->host.snapshot->models[0].served};
+    struct eb_snapshot snapshot = {.not_ready = (char *)"no", .count = 1, .models = &model};
+    struct health_call watch;
+    ask_health(&watch, METHOD("Watch"), "");
+    expect_told(&watch, 1, EB_HEALTH_SERVING);
+    show(&snapshot);
+    expect_told(&watch, 2, EB_HEALTH_NOT_SERVING);
+    expect_status("", EB_HEALTH_NOT_SERVING);
+    expect_status("embag.v1.EmbeddingBag", EB_HEALTH_SERVING);
+    expect_status("trial", EB_HEALTH_SERVING);
+    show(fixture->host.snapshot);
+    expect_told(&watch, 3, EB_HEALTH_SERVING);
+}
+
 static void refuses_what_is_no_request(void **state)
 {
     static const uint8_t bytes[] = {0x0a, 0x05, 'a'};
@@ -149,6 +167,28 @@ static void refuses_what_is_no_request(void **state)
         assert_true(wire_peer_run(&fixture->peer, &calls[i].is_finished, SERVICE_HOST_TIMEOUT_MS));
         assert_int_equal(calls[i].error.status, EB_STATUS_INTERNAL);
     }
+    expect_status("", EB_HEALTH_SERVING);
+}
+
+static void set_ready(struct eb_loop *loop, void *is_ready)
+{
+    eb_service_set_ready(loop, is_ready);
+}
+
+static void concerns_only_the_server_itself_while_a_router_is_not_ready(void **state)
+{
+    (void)state;
+    struct eb_loop *loop = fixture->host.loops.loops[0];
+    struct health_call watch;
+    ask_health(&watch, METHOD("Watch"), "");
+    expect_told(&watch, 1, EB_HEALTH_SERVING);
+    loop_host_act(loop, set_ready, NULL);
+    expect_told(&watch, 2, EB_HEALTH_NOT_SERVING);
+    expect_status("", EB_HEALTH_NOT_SERVING);
+    expect_status("embag.v1.EmbeddingBag", EB_HEALTH_SERVING);
+    expect_status("trial", EB_HEALTH_SERVING);
+    loop_host_act(loop, set_ready, loop);
+    expect_told(&watch, 3, EB_HEALTH_SERVING);
     expect_status("", EB_HEALTH_SERVING);
 }
 
@@ -221,7 +261,9 @@ EB_TEST_GROUP(health_service)
 #define FIXTURE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         FIXTURE(says_of_each_name_how_it_is),
+        FIXTURE(says_of_a_part_server_whether_it_is_ready),
         FIXTURE(refuses_what_is_no_request),
+        FIXTURE(concerns_only_the_server_itself_while_a_router_is_not_ready),
         FIXTURE(tells_who_watches_what_changes),
         FIXTURE(lets_a_connection_watch_so_many_names_and_no_more),
         FIXTURE(says_that_it_does_not_serve_before_it_ends),

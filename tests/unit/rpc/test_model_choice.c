@@ -12,8 +12,8 @@
 static struct eb_model_version alpha_7 = {.version = 7};
 static struct eb_model_version alpha_5 = {.version = 5};
 static struct eb_model_version beta_1 = {.version = 1};
-static struct eb_snapshot_version alpha_versions[] = {
-    {.number = 7, .loaded = &alpha_7}, {.number = 6}, {.number = 5, .loaded = &alpha_5}};
+static struct eb_snapshot_version alpha_versions[] = {{.number = 7, .loaded = &alpha_7},
+    {.number = 6, .state = EB_VERSION_LOADING}, {.number = 5, .loaded = &alpha_5}};
 static struct eb_snapshot_label alpha_labels[] = {{"stable", 5}, {"next", 6}};
 static struct eb_snapshot_model models[] = {
     {.name = "alpha",
@@ -131,6 +131,23 @@ static void finds_versions_by_number_and_by_label(void **state)
     expect_no_version(&choice, &models[2], "model \"gamma\" has no version in memory yet");
 }
 
+static void says_of_a_router_that_versions_may_become_complete(void **state)
+{
+    (void)state;
+    struct eb_error error;
+    struct eb_model_choice choice = choose(&eb_auth_anybody, "gamma");
+    choice.is_router = true;
+    assert_null(eb_model_choice_find_version(&choice, &models[2], &error));
+    assert_int_equal(error.status, EB_STATUS_UNAVAILABLE);
+    assert_string_equal(error.text, "model \"gamma\" has no complete version yet");
+    choice.version = 6;
+    assert_null(eb_model_choice_find_version(&choice, &models[0], &error));
+    assert_int_equal(error.status, EB_STATUS_UNAVAILABLE);
+    assert_string_equal(error.text, "version 6 of model \"alpha\" is not complete yet");
+    choice.version = 4;
+    expect_no_version(&choice, &models[0], "model \"alpha\" has no version 4 in memory");
+}
+
 EB_TEST_GROUP(model_choice)
 {
     const struct CMUnitTest tests[] = {
@@ -139,6 +156,7 @@ EB_TEST_GROUP(model_choice)
         cmocka_unit_test(tells_seeing_from_looking_up),
         cmocka_unit_test(says_the_same_of_an_empty_name_to_all),
         cmocka_unit_test(finds_versions_by_number_and_by_label),
+        cmocka_unit_test(says_of_a_router_that_versions_may_become_complete),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

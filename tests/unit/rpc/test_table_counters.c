@@ -345,6 +345,20 @@ static void finds_keys_as_they_are_sent(void **state)
     key_fixture_deinit(&keys);
 }
 
+/* Which keys a remote table has is not known. */
+static void finds_keys_of_remote_tables(void **state)
+{
+    (void)state;
+    struct eb_named_table table = {.name = name_a,
+        .is_remote = true,
+        .table = {.row_count = 100, .keys = &eb_key_index_remote}};
+    struct eb_model_version remote = {.model = model_m, .tables = {1, &table}};
+    static const int64_t ids[] = {INT64_MIN, 1, INT64_MIN, 1, INT64_MIN};
+    serve(&remote, NULL);
+    answer_often(&remote, plan_of_ids(&remote, 0, ids, 5));
+    expect_hot("a", ids, 2);
+}
+
 static void finds_none_in_an_empty_table(void **state)
 {
     (void)state;
@@ -445,6 +459,7 @@ EB_TEST_GROUP(table_counters)
         COUNTERS_TEST(finds_rows_of_a_table),
         COUNTERS_TEST(finds_rows_that_ids_are_mapped_to),
         COUNTERS_TEST(finds_keys_as_they_are_sent),
+        COUNTERS_TEST(finds_keys_of_remote_tables),
         COUNTERS_TEST(finds_none_in_an_empty_table),
         COUNTERS_TEST(finds_rows_at_every_place_of_a_large_request),
         COUNTERS_TEST(forgets_what_was_hot),

@@ -38,6 +38,8 @@ struct watch_call {
     uint64_t version;
     uint64_t digest;
     int32_t state;
+    uint32_t parts;
+    uint32_t owned_part; /* UINT32_MAX if it owns no part, or several */
 };
 
 struct fixture {
@@ -116,6 +118,8 @@ static void keep_holdings(struct watch_call *call, const struct eb_wire_holdings
         snprintf(call->model, sizeof call->model, "%s", item->model);
         call->version = item->version;
         call->digest = item->digest;
+        call->parts = item->parts;
+        call->owned_part = item->owned_part_count == 1 ? item->owned_parts[0] : UINT32_MAX;
         call->state = item->state;
         call->is_claimed = item->claimed;
         call->is_served_by_router = item->served_by_router;
@@ -261,6 +265,36 @@ static void tells_changes_together(void **state)
     assert_int_equal(fixture->calls[0].wire.message_count, 3);
     show_snapshot(fixture->host.snapshot);
     expect_messages(&fixture->calls[0], 4);
+}
+
+static void tells_what_is_known_of_a_part_that_is_not_loaded(void **state)
+{
+    (void)state;
+    static const struct {
+        enum eb_version_state state;
+        bool is_known;
+    } cases[] = {
+        {EB_VERSION_LOADING, true}, {EB_VERSION_RETIRED, false}, {EB_VERSION_FAILED, true}};
+    struct watch_call *call = &fixture->calls[0];
+    fixture->host.facts.part = (struct eb_part_choice){.part = 3, .parts = 16};
+    start_watching();
+    ask_watch(call, NULL, 0);
+    expect_messages(call, 1);
+    for (size_t i = 0; i < 3; i++) {
+        struct eb_snapshot_version version = {
+            .number = 8, .state = cases[i].state, .manifest = 0x1234};
+        struct eb_snapshot_model model = {
+            .name = (char *)"later", .version_count = 1, .versions = &version};
+        struct eb_snapshot later = {.count = 1, .models = &model};
+        show_snapshot(&later);
+        expect_messages(call, 2 + 2 * i);
+        assert_int_equal(call->state, cases[i].state);
+        assert_int_equal(call->digest, cases[i].is_known ? 0x1234 : 0);
+        assert_int_equal(call->parts, cases[i].is_known ? 16 : 0);
+        assert_int_equal(call->owned_part, cases[i].is_known ? 3 : UINT32_MAX);
+        show_snapshot(fixture->host.snapshot);
+        expect_messages(call, 3 + 2 * i);
+    }
 }
 
 static void tells_so_many_holdings_and_no_more(void **state)
@@ -513,6 +547,7 @@ EB_TEST_GROUP(watch_service)
         FIXTURE(tells_the_holdings_at_once),
         FIXTURE(tells_them_again_with_each_tick),
         FIXTURE(tells_changes_together),
+        FIXTURE(tells_what_is_known_of_a_part_that_is_not_loaded),
         FIXTURE(tells_so_many_holdings_and_no_more),
         FIXTURE(leaves_out_error_texts_that_do_not_fit),
         FIXTURE(sends_no_more_than_a_peer_reads),

@@ -23,15 +23,17 @@
 /* Rows of one byte each. */
 #define ROW .row_stride_bytes = 1, .row_elements = 1, .storage = EB_STORAGE_I8, .type = EB_I8
 
-/* Two models. The large table of the second lies in read-only memory that was never written. */
+/* Two models. The large table of the second lies in read-only memory that was never written. Its
+ * largest one is not in memory at all. */
 static struct eb_named_table small_tables[] = {
     {.name = "small", .table = {.row_count = 1000, ROW}}};
 static struct eb_named_table large_tables[] = {
     {.name = "little", .table = {.row_count = 2000, ROW}}, {.name = "large", .table = {ROW}},
-    {.name = "tiny"}};
+    {.name = "tiny"},
+    {.name = "remote", .is_remote = true, .table = {.row_count = INT64_MAX, ROW}}};
 static struct eb_model_version versions[] = {
     {.model = "a", .version = 1, .tables = {.count = 1, .tables = small_tables}},
-    {.model = "b", .version = 7, .tables = {.count = 3, .tables = large_tables}},
+    {.model = "b", .version = 7, .tables = {.count = 4, .tables = large_tables}},
 };
 static struct eb_snapshot_model models[] = {
     {.served = &versions[0]}, {.served = NULL}, {.served = &versions[1]}};

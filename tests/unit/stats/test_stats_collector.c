@@ -163,6 +163,45 @@ static void tells_what_main_has_said_last(void **state)
     eb_stats_free(stats);
 }
 
+static void tells_what_a_router_knows_and_whether_it_is_ready(void **state)
+{
+    struct fixture *fixture = *state;
+    struct eb_stats *stats = take(fixture);
+    assert_non_null(stats);
+    assert_null(stats->route_facts);
+    assert_null(eb_stats_collector_not_ready(fixture->collector));
+    eb_stats_free(stats);
+    struct eb_route_facts *facts = eb_route_facts_make(0);
+    assert_non_null(facts);
+    facts->not_ready = "not yet";
+    eb_stats_collector_set_route(fixture->collector, facts);
+    stats = take(fixture);
+    assert_non_null(stats);
+    assert_ptr_equal(stats->route_facts, facts);
+    assert_string_equal(eb_stats_collector_not_ready(fixture->collector), "not yet");
+    struct eb_route_facts *newer = eb_route_facts_make(0);
+    assert_non_null(newer);
+    newer->flips = 5;
+    eb_stats_collector_set_route(fixture->collector, newer);
+    struct eb_stats *other = take(fixture);
+    assert_non_null(other);
+    assert_int_equal(other->route_facts->flips, 5);
+    assert_null(other->route); /* The loops are not those of a router. */
+    assert_string_equal(stats->route_facts->not_ready, "not yet");
+    assert_null(eb_stats_collector_not_ready(fixture->collector));
+    eb_stats_free(stats);
+    eb_stats_free(other);
+    facts = eb_route_facts_make(0);
+    assert_non_null(facts);
+    eb_faults_fail_allocation(1);
+    eb_stats_collector_set_route(fixture->collector, facts); /* drops them */
+    eb_faults_disarm();
+    stats = take(fixture);
+    assert_non_null(stats);
+    assert_int_equal(stats->route_facts->flips, 5);
+    eb_stats_free(stats);
+}
+
 /* Attaches the loops, and lets the peer get one answer. */
 static void serve_one(struct fixture *fixture)
 {
@@ -418,6 +457,7 @@ EB_TEST_GROUP(stats_collector)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_fixture, close_fixture)
         TEST(tells_its_phase_and_methods_before_there_is_anything_to_count),
         TEST(tells_what_main_has_said_last),
+        TEST(tells_what_a_router_knows_and_whether_it_is_ready),
         TEST(tells_what_was_done_by_whom_with_which_models),
         TEST(tells_which_memory_belongs_to_resident_files),
         TEST(a_bare_one_has_the_phase_and_no_counts),

@@ -29,10 +29,20 @@ static struct eb_served_record make_sample(void)
             .model_yaml = "tables:\n  - {name: users}\n",
             .table_count = 2,
             .tables = tables},
-        {.version = 7, .table_count = 0, .tables = tables},
+        {.version = 7,
+            .manifest_yaml = "format: 1\nparts: 3\n",
+            .part = {.part = 2, .parts = 3},
+            .table_count = 0,
+            .tables = tables},
+        {.version = 6,
+            .manifest_yaml = "format: 1\nparts: 4\n",
+            .part = {.parts = 4},
+            .is_router = true,
+            .table_count = 0,
+            .tables = tables},
     };
     static struct eb_served_model models[] = {
-        {.name = "ranking", .version_count = 2, .versions = versions}};
+        {.name = "ranking", .version_count = 3, .versions = versions}};
     return (struct eb_served_record){.model_count = 1, .models = models};
 }
 
@@ -59,7 +69,7 @@ static void parses_what_it_encoded(void **state)
     assert_null(eb_served_record_find(&record, "other"));
     const struct eb_served_model *model = eb_served_record_find(&record, "ranking");
     assert_non_null(model);
-    assert_int_equal(model->version_count, 2);
+    assert_int_equal(model->version_count, 3);
     const struct eb_served_version *first = &model->versions[0];
     assert_true(first->version == UINT64_MAX);
     assert_true(first->digest == 0xfedcba9876543210);
@@ -76,6 +86,15 @@ static void parses_what_it_encoded(void **state)
     assert_int_equal(model->versions[1].version, 7);
     assert_false(model->versions[1].is_complete);
     assert_null(model->versions[1].model_yaml);
+    assert_null(first->manifest_yaml);
+    assert_int_equal(first->part.parts, 0);
+    for (size_t i = 1; i < 3; i++) {
+        const struct eb_served_version *expected = &sample.models[0].versions[i];
+        assert_string_equal(model->versions[i].manifest_yaml, expected->manifest_yaml);
+        assert_int_equal(model->versions[i].part.part, expected->part.part);
+        assert_int_equal(model->versions[i].part.parts, expected->part.parts);
+        assert_int_equal(model->versions[i].is_router, expected->is_router);
+    }
     eb_served_record_deinit(&record);
     free(bytes);
 }
@@ -141,14 +160,21 @@ static char *add_head(const char *format, const char *json, size_t *size)
 
 #define HEAD "embag served 1 %zu %016llx\n"
 
-/* Returns whether the JSON, with a right digest, is a record. */
-static bool parse_json(const char *json)
+#define HEAD_PARTS "embag served 2 %zu %016llx\n"
+
+static bool parse_with_head(const char *format, const char *json)
 {
     size_t size;
-    char *bytes = add_head(HEAD, json, &size);
+    char *bytes = add_head(format, json, &size);
     bool is_good = parse(bytes, size);
     free(bytes);
     return is_good;
+}
+
+/* Returns whether the JSON, with a right digest, is a record without versions in parts. */
+static bool parse_json(const char *json)
+{
+    return parse_with_head(HEAD, json);
 }
 
 #define VERSION(members) "{\"models\":[{\"name\":\"m\",\"versions\":[{" members "}]}]}"
@@ -216,6 +242,41 @@ static void refuses_numbers_out_of_range(void **state)
     assert_false(parse_json(ROW("-3")));
     assert_false(parse_json(ROW("9223372036854775808")));
     assert_true(parse_json(TABLE("0123456789abcdef.t", "65535")));
+}
+
+/* A reader that does not know of parts must not accept the record. */
+static void names_another_format_where_versions_are_in_parts(void **state)
+{
+    (void)state;
+#define PARTS(members)                                                                             \
+    VERSION("\"version\":\"1\",\"digest\":\"0123456789abcdef\",\"is_complete\":true,\"model_"      \
+            "yaml\":null,\"tables\":[]" members)
+#define PART(parts, part)                                                                          \
+    PARTS(",\"manifest_yaml\":\"parts: 3\",\"parts\":" parts ",\"part\":" part)
+    assert_true(parse_with_head(HEAD_PARTS, PART("3", "2")));
+    assert_true(parse_with_head(HEAD_PARTS, PART("4096", "null")));
+    assert_true(parse_with_head(HEAD_PARTS, PART("4096", "4095")));
+    assert_false(parse_json(PART("3", "2")));
+    assert_false(parse_with_head(HEAD_PARTS, PARTS("")));
+    static const char *const wrong[] = {
+        PART("3", "3"),
+        PART("3", "-1"),
+        PART("3", "\"1\""),
+        PART("3", "1.0"),
+        PART("0", "0"),
+        PART("0", "null"),
+        PART("4097", "0"),
+        PART("\"3\"", "0"),
+        PARTS(",\"manifest_yaml\":\"parts: 3\",\"parts\":3"),
+        PARTS(",\"manifest_yaml\":\"parts: 3\",\"part\":1"),
+        PARTS(",\"manifest_yaml\":null,\"parts\":3,\"part\":1"),
+        PARTS(",\"manifest_yaml\":1,\"parts\":3,\"part\":1"),
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        if (parse_with_head(HEAD_PARTS, wrong[i])) {
+            fail_msg("parsed %s", wrong[i]);
+        }
+    }
 }
 
 static void refuses_names_that_are_not_text(void **state)
@@ -494,6 +555,7 @@ EB_TEST_GROUP(served_record)
         cmocka_unit_test(finds_every_cut_and_flipped_bit),
         cmocka_unit_test(refuses_what_is_not_a_record),
         cmocka_unit_test(refuses_numbers_out_of_range),
+        cmocka_unit_test(names_another_format_where_versions_are_in_parts),
         cmocka_unit_test(refuses_names_that_are_not_text),
         cmocka_unit_test(refuses_a_first_line_that_it_would_not_write),
         cmocka_unit_test(refuses_anything_but_zeros_behind_it),

@@ -38,6 +38,12 @@ static enum eb_admit decide(const void *source, unsigned priority, uint64_t byte
     return eb_admission_decide(&queue, &terms, &work, &told);
 }
 
+static enum eb_admit decide_repeated(unsigned priority, uint64_t bytes)
+{
+    struct eb_work work = {.priority = priority, .is_repeated = true, .weight_bytes = bytes};
+    return eb_admission_decide(&queue, &terms, &work, &told);
+}
+
 static enum eb_admit decide_deadline(const void *source, uint64_t deadline_ns)
 {
     struct eb_work work = {.source = source, .weight_bytes = 1, .deadline_ns = deadline_ns};
@@ -160,6 +166,20 @@ static void says_when_to_come_again(void **state)
     assert_int_equal(told.retry_after_ms, UINT32_MAX);
 }
 
+static void leaves_the_last_quarter_to_first_attempts(void **state)
+{
+    (void)state;
+    assert_int_equal(decide_repeated(EB_WORK_INTERACTIVE, 2 * BYTES_MAX), EB_ADMIT_TAKEN);
+    push_work(0, NULL, EB_WORK_INTERACTIVE, 4000);
+    assert_int_equal(decide_repeated(EB_WORK_INTERACTIVE, 3500), EB_ADMIT_TAKEN);
+    assert_int_equal(decide_repeated(EB_WORK_INTERACTIVE, 3501), EB_ADMIT_FULL);
+    assert_int_equal(decide(NULL, EB_WORK_INTERACTIVE, 6000), EB_ADMIT_TAKEN);
+    assert_int_equal(decide_repeated(EB_WORK_BATCH, 3501), EB_ADMIT_FULL);
+    push_work(1, NULL, EB_WORK_INTERACTIVE, 4000);
+    assert_int_equal(decide_repeated(EB_WORK_INTERACTIVE, 1), EB_ADMIT_FULL);
+    assert_int_equal(decide(NULL, EB_WORK_INTERACTIVE, 2000), EB_ADMIT_TAKEN);
+}
+
 EB_TEST_GROUP(queue_admission)
 {
     const struct CMUnitTest tests[] = {
@@ -172,6 +192,7 @@ EB_TEST_GROUP(queue_admission)
         cmocka_unit_test_setup(decides_on_deadlines_however_far_they_are, reset_terms),
         cmocka_unit_test_setup(takes_what_has_expired_where_nothing_waits, reset_terms),
         cmocka_unit_test_setup(says_when_to_come_again, reset_terms),
+        cmocka_unit_test_setup(leaves_the_last_quarter_to_first_attempts, reset_terms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
