@@ -8,7 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from embag import errors
-from embag.expected import Expected
+from embag.expected import Expected, refuse
 from embag.result import Result
 from embag.v1 import embedding_bag_pb2 as pb
 
@@ -17,18 +17,20 @@ class Answer:
 
     There is one result for all of them if the request set concat. All results are from `version`
     of `model`. `queue_us` and `compute_us` are the microseconds for which the request waited in the
-    server and was computed there.
+    server and was computed there. `incomplete` says whether a router left out indices whose part it
+    could not reach, which happens only if the request set allow_incomplete.
     """
 
-    __slots__ = ('compute_us', 'model', 'queue_us', 'results', 'version')
+    __slots__ = ('compute_us', 'incomplete', 'model', 'queue_us', 'results', 'version')
 
     def __init__(self, model: str, version: int, results: tuple[Result, ...], queue_us: int,
-                 compute_us: int) -> None:
+                 compute_us: int, incomplete: bool = False) -> None:
         self.model = model
         self.version = version
         self.results = results
         self.queue_us = queue_us
         self.compute_us = compute_us
+        self.incomplete = incomplete
 
     @property
     def values(self) -> NDArray[Any]:
@@ -64,9 +66,11 @@ def of_message(message: pb.LookupResponse, expected: Expected) -> Answer:
     messages = message.results
     expected.check(message, len(messages))
     results = expected.results(messages)
+    if not message.incomplete and any(result.unreached for result in results):
+        refuse('results have unreached indices, but incomplete is not set')
     # Results come in the order of the queries, then of the groups.
     if places.queries and places.groups:
         order = (*places.queries, *places.groups)
         results = [result for _, result in sorted(zip(order, results), key=lambda pair: pair[0])]
     return Answer(message.model, message.version, tuple(results), message.queue_us,
-                  message.compute_us)
+                  message.compute_us, message.incomplete)

@@ -51,6 +51,7 @@ class Facts(NamedTuple):
     concat: bool
     errors_per_query: bool
     report_missing: bool
+    allow_incomplete: bool
 
 
 class Expected:
@@ -71,7 +72,7 @@ class Expected:
         """Checks the answer as a whole."""
         if message.more:
             refuse('more is set, but the request takes one message')
-        wanted, _, concat, _, _ = self._facts
+        wanted, concat = self._facts.version, self._facts.concat
         version = message.version
         if version == 0 or wanted and wanted != version:
             refuse('it is from version %d, the request names %s' % (version, wanted or 'none'))
@@ -80,6 +81,8 @@ class Expected:
             refuse('%d results, the request has %d queries and %d groups%s' % (
                 result_count, len(self.places.queries), len(self.places.groups),
                 ' and sets concat, which asks for one result' if concat else ''))
+        if message.incomplete and not self._facts.allow_incomplete:
+            refuse('it is incomplete, but the request does not allow that')
 
     def results(self, messages: Sequence[pb.BagResult]) -> list[Result]:
         """Checks the results of an answer, and returns them.
@@ -87,7 +90,7 @@ class Expected:
         A request may have thousands of queries. So a result of a query, without an error and
         without missing indices, is checked here without further calls, and each field is read once.
         """
-        _, output_type, concat, _, _ = self._facts
+        output_type, concat = self._facts.output_type, self._facts.concat
         extents = self.extents
         results = []
         for position, message in enumerate(messages):
@@ -130,6 +133,8 @@ class Expected:
                 self._add_missing(position, message, result)
             if message.lengths or message.inverse:
                 self._add_lists(position, message, result)
+            if message.unreached:
+                self._add_unreached(position, message.unreached, result)
         return results
 
     def _refuse_rows(self, position: int, shape: Sequence[int], is_joined: bool) -> NoReturn:
@@ -247,6 +252,18 @@ class Expected:
         if wanted:
             result.missing_positions = np.frombuffer(data, '<u4')
             self._check_positions(position, parts, result.missing_positions)
+
+    def _add_unreached(self, position: int, unreached: int, result: Result) -> None:
+        """Checks the number of unreached indices of a result, and adds it."""
+        if not self._facts.allow_incomplete:
+            _refuse_result(position, '%d indices were not reached, but the request does not allow '
+                           'that' % unreached)
+        extents = self.extents if self._facts.concat else (self.extents[position],)
+        indices = sum(extent[1] for extent in extents)
+        if result.missing + unreached > indices:
+            _refuse_result(position, '%d indices were not reached and %d are missing, the request '
+                           'has %d' % (unreached, result.missing, indices))
+        result.unreached = unreached
 
     @staticmethod
     def _check_positions(position: int, parts: Sequence[tuple[int, int]],

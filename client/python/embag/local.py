@@ -59,7 +59,8 @@ class _Query(Structure):
                 ('indices_per_bag', c_uint32), ('num_bags', c_uint64),
                 ('include_last_offset', c_bool), ('has_default', c_bool),
                 ('default_index', c_int64), ('weights', c_char_p), ('weights_count', c_size_t),
-                ('weights_type', c_int), ('sequence', _Sequence)]
+                ('weights_type', c_int), ('sequence', _Sequence), ('has_part', c_bool),
+                ('part', c_uint32)]
 
 
 class _Request(Structure):
@@ -67,7 +68,8 @@ class _Request(Structure):
                 ('query_count', c_size_t), ('output_type', c_int), ('concat', c_bool),
                 ('timeout_us', c_uint64), ('groups', c_void_p), ('group_count', c_size_t),
                 ('priority', c_int), ('errors_per_query', c_bool), ('report_missing', c_bool),
-                ('version_label', c_char_p), ('traceparent', c_char_p)]
+                ('version_label', c_char_p), ('traceparent', c_char_p),
+                ('allow_incomplete', c_bool)]
 
 
 class _Result(Structure):
@@ -76,12 +78,14 @@ class _Result(Structure):
                 ('missing_by_query', c_void_p), ('values', c_void_p), ('values_bytes', c_size_t),
                 ('missing_by_query_count', c_size_t), ('missing_positions', c_void_p),
                 ('status', c_int), ('message', c_char_p), ('lengths', c_void_p),
-                ('lengths_count', c_size_t), ('inverse', c_void_p), ('inverse_count', c_size_t)]
+                ('lengths_count', c_size_t), ('inverse', c_void_p), ('inverse_count', c_size_t),
+                ('unreached', c_uint64)]
 
 
 class _Answer(Structure):
     _fields_ = [('model', c_char_p), ('version', c_uint64), ('result_count', c_size_t),
-                ('results', POINTER(_Result)), ('queue_us', c_uint32), ('compute_us', c_uint32)]
+                ('results', POINTER(_Result)), ('queue_us', c_uint32), ('compute_us', c_uint32),
+                ('incomplete', c_bool)]
 
 
 def _load(name: str) -> Any:

@@ -49,6 +49,9 @@ class RequestFields(TypedDict, total=False):
     - errors_per_query: whether a query that fails gets a result with an `error`, while the others
       are answered
     - report_missing: whether results have `missing_positions`
+    - allow_incomplete: whether a router answers even if it cannot reach a part of a table: the
+      indices whose rows are there are left out, and the answer is `incomplete`. Other servers
+      ignore it
     - priority: 0, or 1 for requests that yield to those with 0
     - traceparent: W3C trace context of the caller, for the server's log; an invalid one is ignored
     """
@@ -60,6 +63,7 @@ class RequestFields(TypedDict, total=False):
     concat: bool
     errors_per_query: bool
     report_missing: bool
+    allow_incomplete: bool
     priority: int
     traceparent: str
 
@@ -302,7 +306,7 @@ def _encoded_fields(output_type: str | None = None, **fields: Any) -> tuple[byte
     message = pb.LookupRequest(output_type=number_of('DATA_TYPE_', output_type), **fields)
     return message.SerializeToString(), Facts(
         message.version, message.output_type, message.concat, message.errors_per_query,
-        message.report_missing)
+        message.report_missing, message.allow_incomplete)
 
 
 def _encoded(head: bytes,

@@ -19,6 +19,8 @@ class Result:
       set report_missing
     - missing_by_query: number of missing indices of each feature of a group, or of each query if
       the request set concat; empty otherwise
+    - unreached: number of indices left out because their part was not reached; they are not in
+      `missing`. 0 unless the request set allow_incomplete
     - lengths: int32, of a sequence lookup: number of rows of each bag, padding not counted; of a
       group feature by feature, bag by bag; empty otherwise
     - inverse: uint32 [sum of lengths], with `unique`: the row of `values` for each row of the bags;
@@ -30,6 +32,7 @@ class Result:
     missing: int = 0
     missing_positions: NDArray[np.uint32] = np.frombuffer(b'', '<u4')
     missing_by_query: tuple[int, ...] = ()
+    unreached: int = 0
     lengths: NDArray[np.int32] = np.frombuffer(b'', '<i4')
     inverse: NDArray[np.uint32] = np.frombuffer(b'', '<u4')
     error: errors.EmbagError | None = None

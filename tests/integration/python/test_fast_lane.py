@@ -2,8 +2,6 @@
 
 import concurrent.futures
 import math
-import os
-import signal
 import threading
 
 import numpy as np
@@ -120,8 +118,7 @@ class Restart(OwnServerTest):
         port = server.port
         with embag.Client(server.address) as client, client.stream() as stream:
             submit_row(stream, 0).result(60)
-            server.process.send_signal(signal.SIGSTOP)
-            os.waitid(os.P_PID, server.process.pid, os.WSTOPPED | os.WNOWAIT)
+            server.hold()
             lost = [submit_row(stream, row) for row in range(5)]
             server.kill()
             for future in lost:

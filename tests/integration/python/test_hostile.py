@@ -92,6 +92,7 @@ EMPTY = embag.Query('t', [], lengths=[], reduction='sum')
 NAMED = embag.Group('g', INDICES, [[1, 1], [0, 2]])
 POSITIONS = {'report_missing': True}
 CONCAT = {'concat': True}
+INCOMPLETE = {'allow_incomplete': True}
 
 # Requests, their options, and answers to them that must be accepted.
 TAKEN = [
@@ -113,6 +114,10 @@ TAKEN = [
     ([GROUP, BAGS], {}, response(result(3, 2),
                                  result(2, 2, number=1, missing_by_query=[0, 0]))),
     ([NAMED], {}, response(result(2, 2, missing=4, missing_by_query=[1, 3, 0]))),
+    ([BAGS], INCOMPLETE, response(result(3, 2, missing=1, unreached=3), incomplete=True)),
+    ([BAGS], INCOMPLETE, response(result(3, 2))),
+    ([BAGS, BAGS], {**CONCAT, **INCOMPLETE},
+     response(result(3, 2, missing_by_query=[0, 0], unreached=8), incomplete=True)),
     ([], {}, response()),
     ([], CONCAT, response()),
 ]
@@ -148,6 +153,14 @@ REFUSED = [
     ([BAGS], {'version': 7}, response(result(3, 2)), 'it is from version 1'),
     ([BAGS], {}, response(result(3, 2), version=0), 'it is from version 0'),
     ([BAGS], {}, response(result(3, 2), more=True), 'more is set'),
+    ([BAGS], {}, response(result(3, 2, unreached=1), incomplete=True),
+     'it is incomplete, but the request does not allow that'),
+    ([BAGS], {}, response(result(3, 2, unreached=1)), '1 indices were not reached, but'),
+    ([BAGS], INCOMPLETE, response(result(3, 2, unreached=1)), 'but incomplete is not set'),
+    ([BAGS], INCOMPLETE, response(result(3, 2, unreached=5), incomplete=True),
+     '5 indices were not reached and 0 are missing, the request has 4'),
+    ([BAGS], INCOMPLETE, response(result(3, 2, missing=2, unreached=3), incomplete=True),
+     '3 indices were not reached and 2 are missing'),
     ([BAGS], {}, response(), '0 results, the request has 1 queries and 0 groups'),
     ([BAGS], {}, response(result(3, 2), result(3, 2, number=1)), '2 results'),
     ([], {}, response(result(3, 2)), '1 results, the request has 0 queries'),

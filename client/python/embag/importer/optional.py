@@ -1,4 +1,4 @@
-"""Imports packages that only some checkpoints need."""
+"""Imports packages that only some checkpoints, or copies, need."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from embag.importer.source import CheckpointError
 
 # The Debian package of each module that has one.
-_DEBIAN = {'torch': 'python3-torch', 'tqdm': 'python3-tqdm', 'xxhash': 'python3-xxhash',
-           'yaml': 'python3-yaml'}
+_DEBIAN = {'boto3': 'python3-boto3', 'torch': 'python3-torch', 'tqdm': 'python3-tqdm',
+           'xxhash': 'python3-xxhash', 'yaml': 'python3-yaml'}
 # The name of the package on the index, where it differs from the module's.
 _INDEX = {'yaml': 'PyYAML'}
 

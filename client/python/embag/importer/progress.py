@@ -1,4 +1,4 @@
-"""Shows how far an import is."""
+"""Shows how far an import or a copy is."""
 
 from __future__ import annotations
 
@@ -44,8 +44,10 @@ class Progress:
     """
 
     def __init__(self, total: int, stream: TextIO = sys.stderr,
-                 clock: Callable[[], float] = time.monotonic) -> None:
+                 clock: Callable[[], float] = time.monotonic,
+                 program: str = 'embag-import') -> None:
         self._total = total
+        self._program = program
         self._stream = stream
         self._clock = clock
         self._done = 0
@@ -65,16 +67,17 @@ class Progress:
         return self._clock() - self._start
 
     def advance(self, size: int) -> None:
-        """Counts bytes that were written."""
+        """Counts bytes that were written. Less than 0: they must be written again."""
         self._done += size
         if self._bar is not None:
             self._bar.update(size)
             return
         now = self._clock()
-        if now - self._told < _LINE_SECONDS:
+        if now - self._told < _LINE_SECONDS or self._done <= 0:
             return
         self._told = now
         rate = self._done / (now - self._start)
-        print('embag-import: %s of %s (%d %%), %s/s, %d s left' % (
-            readable(self._done), readable(self._total), 100 * self._done // max(self._total, 1),
-            readable(rate), (self._total - self._done) / rate), file=self._stream, flush=True)
+        print('%s: %s of %s (%d %%), %s/s, %d s left' % (
+            self._program, readable(self._done), readable(self._total),
+            100 * self._done // max(self._total, 1), readable(rate),
+            (self._total - self._done) / rate), file=self._stream, flush=True)
