@@ -31,6 +31,7 @@ all=(
     clang libclang-rt-14-dev g++ libgrpc++-dev libprotobuf-dev protobuf-compiler-grpc nghttp2-client
     libhiredis-dev redis-server libb64-0d prometheus chromium
     openjdk-17-jdk-headless maven
+    iproute2 nftables dnsmasq-base nginx-light
     python3-venv podman-compose python3-torch python3-tqdm python3-xxhash
     mmdebstrap lintian gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 )

@@ -19,16 +19,12 @@ import unittest
 import yaml
 
 import guide
-import manifest_schemas
 import summary
+from chart import (BUILD, CHART, EMBAGD, EVERY, EVERY_KIND, KUBERNETES, OWN_KINDS,
+                   TEMPLATES, described_settings, find, has_tools, helm, image_environment,
+                   known_settings, kubeconform, needs_helm, read_chart, read_yaml, render,
+                   resident_values, run, settings_of, tool)
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-CHART = os.path.join(HERE, '..', '..', '..', 'deploy', 'helm', 'embag')
-EVERY = os.path.join(HERE, 'every.yaml')
-KUBERNETES = '1.31.0'
-TEMPLATES = os.path.join(CHART, 'templates')
-IMAGE = os.path.join(CHART, '..', '..', 'Containerfile')
-OWN_KINDS = {'Deployment', 'Service', 'ConfigMap', 'PodDisruptionBudget'}
 # Values of resident, with the volume and the amounts that follow from them. With the chart's other
 # values, tables have two times 4 GiB, and the work 4 GiB.
 RESIDENT = (
@@ -51,96 +47,8 @@ RESIDENT = (
     ('mode=hostPath,path=/mnt/embag,medium=HugePages-2Mi,readers=group',
      {'hostPath': {'path': '/mnt/embag', 'type': 'Directory'}},
      {'memory': '4Gi', 'hugepages-2Mi': '8Gi'}))
-EVERY_KIND = OWN_KINDS | {'NetworkPolicy', 'ServiceMonitor', 'PrometheusRule'}
 # Settings on which the manifests depend: the chart sets them, with flags and in the file.
-FLAGS_OF_CHART = {'config', 'model_repository', 'listen', 'http_listen'}
-EMBAGD = BUILD = None  # paths, set by main
-
-
-def has_tools():
-    """Returns whether run.sh could build the tools."""
-    return os.path.exists(os.path.join(BUILD, 'installed'))
-
-
-def run(*command, status=0, **keywords):
-    """Runs a command, which must exit with this status; returns its output."""
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          timeout=300, check=False, **keywords)
-    if done.returncode != status:
-        raise AssertionError('%s: status %d\n%s' % (command, done.returncode, done.stdout))
-    return done.stdout
-
-
-def tool(name):
-    """Returns the path of a tool that run.sh has built."""
-    return os.path.join(BUILD, 'bin', name)
-
-
-def helm(command, *options, chart=CHART, **keywords):
-    """Runs helm for a release called prod, on a cluster of the tested version."""
-    release = ('prod',) if command != 'lint' else ()
-    return run(tool('helm'), command, *release, chart, '--kube-version', KUBERNETES, *options,
-               **keywords)
-
-
-def read_chart(name):
-    """Returns the text of a file of the chart."""
-    with open(os.path.join(CHART, name), encoding='utf-8') as file:
-        return file.read()
-
-
-def resident_values(text):
-    """Returns values of resident, separated by commas, as helm takes them."""
-    return ','.join('resident.' + value for value in text.split(','))
-
-
-def read_yaml(path):
-    """Returns the only document of a file."""
-    with open(path, encoding='utf-8') as file:
-        return yaml.safe_load(file)
-
-
-def image_environment():
-    """Returns the environment that the image sets."""
-    with open(IMAGE, encoding='utf-8') as file:
-        text = file.read()
-    return dict(pair.split('=') for line in re.findall(r'^ENV (.*)$', text, re.M)
-                for pair in line.split())
-
-
-def described_settings():
-    """Returns a schema for the values of each setting, derived from --help."""
-    told = run(EMBAGD, '--help')
-    return {name.replace('-', '_'): setting_schema(placeholder, *limits)
-            for name, placeholder, *limits in re.findall(
-                r'^  --([a-z0-9-]+) (\S+)(?:  \((\d+)\.\.(\d+)(?: (bytes))?)?', told, re.M)}
-
-
-def setting_schema(placeholder, least, most, unit):
-    """Returns the schema of one setting; false stands for a bare `off`, as helm parses it."""
-    words = placeholder.split('|')
-    if least:
-        numbers = {'minimum': int(least), 'maximum': int(most)}
-        if unit:
-            return {'type': ['integer', 'string'], 'pattern': '^[0-9]+([KMG]iB)?$', **numbers}
-        return {'type': 'integer', **numbers}
-    if len(words) > 1 and placeholder.islower():
-        return {'enum': words + [False] * ('off' in words)}
-    if 'off' in words:
-        return {'type': ['string', 'boolean'], 'not': {'const': True}}
-    return {'type': 'string'}
-
-
-def settings_of(text, *flags):
-    """Returns settings by name, with their values and sources, as --print-config reports them for a
-    file's text and for flags."""
-    with tempfile.NamedTemporaryFile('w', suffix='.yaml', encoding='utf-8') as file:
-        file.write(text)
-        file.flush()
-        printed = run(EMBAGD, *flags, '--config', file.name, '--print-config',
-                      env=image_environment())
-    found = re.findall(r'^(?:# )?(\w+):(.*?) # (default|file|environment|flag)\b', printed, re.M)
-    return {name: (yaml.safe_load(value), source) for name, value, source in found}
+FLAGS_OF_CHART = {'config', 'model_repository', 'listen', 'http_listen', 'part'}
 
 
 class ChartFiles(unittest.TestCase):
@@ -191,7 +99,7 @@ class ChartFiles(unittest.TestCase):
 def read_template(name):
     """Returns the documents of a template, with helm's actions replaced: an action that is a value,
     or part of one, becomes x; an action on a line of its own is removed; all branches are kept."""
-    text = re.sub(r'^[ -]*\{\{-.*?\}\}\n', '', read_chart(os.path.join('templates', name)),
+    text = re.sub(r'^[ -]*\{\{[-/].*?\}\}\n', '', read_chart(os.path.join('templates', name)),
                   flags=re.M | re.S)
     return list(yaml.safe_load_all(re.sub(r'\{\{.*?\}\}', 'x', text)))
 
@@ -200,11 +108,14 @@ class Templates(unittest.TestCase):
     """The templates field by field, as far as that is possible without helm."""
 
     def setUp(self):
-        found = [document for name in os.listdir(TEMPLATES) if name.endswith('.yaml')
+        # Those of parts are put together by helm only (parts_test.py).
+        found = [document for name in os.listdir(TEMPLATES)
+                 if name.endswith('.yaml') and name != 'parts.yaml'
                  for document in read_template(name)]
         self.kinds = sorted(document['kind'] for document in found)
         self.found = {document['kind']: document for document in found}
-        self.pod = self.found['Deployment']['spec']['template']['spec']
+        template, = read_template('_pod.tpl')
+        self.pod = template['spec']
         self.container, = self.pod['containers']
 
     def test_are_of_the_kinds_that_are_wanted(self):
@@ -256,32 +167,24 @@ class Templates(unittest.TestCase):
                          [port['name'] for port in service['spec']['ports']])
 
 
-@unittest.skipUnless(len(sys.argv) == 3 and os.path.exists(os.path.join(sys.argv[2], 'installed')),
-                     'helm could not be built')
+@needs_helm
 class Rendered(unittest.TestCase):
     """The chart rendered by helm, with its own values and with every option."""
 
     @classmethod
     def setUpClass(cls):
-        cls.own = list(yaml.safe_load_all(helm('template')))
-        cls.every = list(yaml.safe_load_all(helm('template', '--values', EVERY)))
-        cls.resident = [list(yaml.safe_load_all(helm('template', '--set', resident_values(text))))
+        cls.own = render()
+        cls.every = render('--values', EVERY)
+        cls.resident = [render('--set', resident_values(text))
                         for text, _, _ in RESIDENT]
-
-    @staticmethod
-    def find(manifests, kind, component=None):
-        """Returns the only manifest of a kind, for this component."""
-        found, = (m for m in manifests if m['kind'] == kind and component ==
-                  m['metadata']['labels'].get('app.kubernetes.io/component'))
-        return found
 
     def pod(self, manifests):
         """Returns the deployment's pod."""
-        return self.find(manifests, 'Deployment')['spec']['template']['spec']
+        return find(manifests, 'Deployment')['spec']['template']['spec']
 
     def config(self, manifests):
         """Returns the text of the settings file."""
-        return self.find(manifests, 'ConfigMap')['data']['embagd.yaml']
+        return find(manifests, 'ConfigMap')['data']['embagd.yaml']
 
     def test_lints(self):
         for options in ((), ('--values', EVERY)):
@@ -299,7 +202,7 @@ class Rendered(unittest.TestCase):
         self.assertEqual(container['image'], pushed)
         self.assertEqual({m['metadata']['name'] for m in manifests}, {'embag'})
         for name in re.findall(r'^kubectl .* deployment/(\S+)$', text, re.M):
-            self.assertEqual(self.find(manifests, 'Deployment')['metadata']['name'], name)
+            self.assertEqual(find(manifests, 'Deployment')['metadata']['name'], name)
 
     def test_renders_each_kind_once(self):
         self.assertEqual(sorted(m['kind'] for m in self.own), sorted(OWN_KINDS))
@@ -307,22 +210,14 @@ class Rendered(unittest.TestCase):
                          sorted([*EVERY_KIND, 'Service']))
 
     def test_manifests_keep_to_the_schemas(self):
-        folder = os.path.join(BUILD, 'schemas')
-        os.makedirs(folder, exist_ok=True)
-        with open(os.path.join(BUILD, 'modules.json'), encoding='utf-8') as file:
-            text = file.read()
-        api, operator = re.findall(r'"Dir": "(.*)"', text)
-        manifest_schemas.write_api(api, folder, EVERY_KIND)
-        manifest_schemas.write_resources(operator, folder, EVERY_KIND)
-        place = os.path.join(folder, '{{.ResourceKind}}{{.KindSuffix}}.json')
-        command = (tool('kubeconform'), '-strict', '-summary', '-schema-location', place)
+        command = kubeconform(EVERY_KIND)
         for manifests in self.own, self.every, *self.resident:
             said = run(*command, input=yaml.safe_dump_all(manifests))
             self.assertIn('Valid: %d, Invalid: 0, Errors: 0, Skipped: 0' % len(manifests), said)
         # The schemas find errors, even nested ones.
         for path, value in ((('replicas',), 'two'), (('template', 'spec', 'volums'), []),
                             (('template', 'spec', 'containers', 0, 'ports', 0, 'name'), 5)):
-            deployment = yaml.safe_load(yaml.safe_dump(self.find(self.own, 'Deployment')))
+            deployment = yaml.safe_load(yaml.safe_dump(find(self.own, 'Deployment')))
             at = deployment['spec']
             for step in path[:-1]:
                 at = at[step]
@@ -354,10 +249,10 @@ class Rendered(unittest.TestCase):
 
     def test_pods_stay_if_only_settings_change_that_need_no_restart(self):
         def template(setting):
-            manifests = list(yaml.safe_load_all(helm('template', '--set', setting)))
-            return self.config(manifests), self.find(manifests, 'Deployment')['spec']['template']
+            manifests = render('--set', setting)
+            return self.config(manifests), find(manifests, 'Deployment')['spec']['template']
 
-        own = self.config(self.own), self.find(self.own, 'Deployment')['spec']['template']
+        own = self.config(self.own), find(self.own, 'Deployment')['spec']['template']
         for setting, stays in (('config.log_level=debug', True), ('config.queries_max=9', True),
                                ('config.loops=2', False), ('config.drain_timeout_ms=1', False)):
             config, pod = template(setting)
@@ -370,15 +265,15 @@ class Rendered(unittest.TestCase):
         with tempfile.NamedTemporaryFile('w', suffix='.yaml', encoding='utf-8') as file:
             file.write('config:\n' + ''.join('  %s: off\n' % name for name in names))
             file.flush()
-            text = self.config(list(yaml.safe_load_all(helm('template', '--values', file.name))))
+            text = self.config(render('--values', file.name))
         settings = settings_of(text, '--model-repository=/models')
         self.assertEqual({name: settings[name] for name in names},
                          dict.fromkeys(names, ('off', 'file')))
 
     def test_its_rules_ask_for_its_own_job(self):
-        rules = self.find(self.every, 'PrometheusRule')['spec']
+        rules = find(self.every, 'PrometheusRule')['spec']
         # A ServiceMonitor's job has the name of its service, and names are unique in a namespace.
-        name = self.find(self.every, 'Service', 'http')['metadata']['name']
+        name = find(self.every, 'Service', 'http')['metadata']['name']
         job = 'job="%s", namespace="default"' % name
         alerts = read_chart('files/alerts.yaml')
         self.assertIn('job="embag"', alerts)
@@ -415,14 +310,14 @@ class Rendered(unittest.TestCase):
             wanted = {name: int(flag.rpartition(':')[2])
                       for name, flag in zip(('grpc', 'http'), container['args'][2:])}
             self.assertEqual({p['name']: p['containerPort'] for p in container['ports']}, wanted)
-            service = self.find(manifests, 'Service')['spec']
+            service = find(manifests, 'Service')['spec']
             self.assertEqual({p['targetPort']: p['port'] for p in service['ports']},
                              {'grpc': wanted['grpc']})
             for probe, path in ('livenessProbe', '/healthz'), ('readinessProbe', '/readyz'):
                 self.assertEqual(container[probe]['httpGet'], {'path': path, 'port': 'http'})
-        self.assertEqual(self.find(self.own, 'Service')['spec']['clusterIP'], 'None')
-        self.assertNotIn('clusterIP', self.find(self.every, 'Service')['spec'])
-        service = self.find(self.every, 'Service', 'http')['spec']
+        self.assertEqual(find(self.own, 'Service')['spec']['clusterIP'], 'None')
+        self.assertNotIn('clusterIP', find(self.every, 'Service')['spec'])
+        service = find(self.every, 'Service', 'http')['spec']
         self.assertEqual({p['targetPort']: p['port'] for p in service['ports']},
                          {'http': wanted['http']})
 
@@ -441,8 +336,7 @@ class Rendered(unittest.TestCase):
                 'capabilities': {'drop': ['ALL']}, **added})
 
     def test_a_profile_replaces_the_default_of_the_container_alone(self):
-        pod = self.pod(list(yaml.safe_load_all(
-            helm('template', '--set', 'numa.seccompProfile=Unconfined'))))
+        pod = self.pod(render('--set', 'numa.seccompProfile=Unconfined'))
         self.assertEqual(pod['containers'][0]['securityContext']['seccompProfile'],
                          {'type': 'Unconfined'})
         self.assertEqual(pod['securityContext']['seccompProfile'], {'type': 'RuntimeDefault'})
@@ -494,19 +388,19 @@ class Rendered(unittest.TestCase):
 
     def test_selectors_meet_the_pods(self):
         for manifests in self.own, self.every:
-            template = self.find(manifests, 'Deployment')['spec']['template']
+            template = find(manifests, 'Deployment')['spec']['template']
             labels = template['metadata']['labels'].items()
             constraint, = template['spec']['topologySpreadConstraints']
-            selectors = [self.find(manifests, 'Service')['spec']['selector'],
+            selectors = [find(manifests, 'Service')['spec']['selector'],
                          constraint['labelSelector']['matchLabels']]
             selectors += [m['spec']['selector']['matchLabels'] for m in manifests
                           if m['kind'] in ('Deployment', 'PodDisruptionBudget')]
             for selector in selectors:
                 self.assertTrue(selector.items() <= labels)
-        policy = self.find(self.every, 'NetworkPolicy')['spec']
+        policy = find(self.every, 'NetworkPolicy')['spec']
         self.assertTrue(policy['podSelector']['matchLabels'].items() <= labels)
-        monitor = self.find(self.every, 'ServiceMonitor')['spec']
-        service = self.find(self.every, 'Service', 'http')
+        monitor = find(self.every, 'ServiceMonitor')['spec']
+        service = find(self.every, 'Service', 'http')
         self.assertTrue(service['spec']['selector'].items() <= labels)
         asked = monitor['selector']['matchLabels'].items()
         self.assertEqual([m for m in self.every if m['kind'] == 'Service' and asked
@@ -516,7 +410,7 @@ class Rendered(unittest.TestCase):
 
     def test_models_come_from_where_they_are_said_to_be(self):
         def volume(*options):
-            manifests = list(yaml.safe_load_all(helm('template', *options)))
+            manifests = render(*options)
             found, = (v for v in self.pod(manifests)['volumes'] if v['name'] == 'models')
             return found
         self.assertEqual(volume()['persistentVolumeClaim'], {'claimName': 'embag-models'})
@@ -578,8 +472,6 @@ class Rendered(unittest.TestCase):
 
 def main():
     """Returns the exit status."""
-    global EMBAGD, BUILD
-    EMBAGD, BUILD = sys.argv[1:3]
     if not has_tools():
         print('helm: skipped, Go or a module proxy is not available')
     return summary.run_tests()

@@ -1,6 +1,6 @@
 """Generates schemas for kubeconform from files in Go modules: Kubernetes' API description, and the
-resource definitions of the Prometheus operator. They are as strict as the API server's own field
-check."""
+resource definitions of the Prometheus operator and of cert-manager. They are as strict as the API
+server's own field check."""
 
 import json
 import os
@@ -8,7 +8,9 @@ import os
 import yaml
 
 API = 'api/openapi-spec/swagger.json'
-RESOURCE = 'example/prometheus-operator-crd/monitoring.coreos.com_%ss.yaml'
+# Where modules define kinds: the Prometheus operator, and cert-manager.
+RESOURCES = ('example/prometheus-operator-crd/monitoring.coreos.com_%ss.yaml',
+             'deploy/crds/crd-%ss.yaml')
 # Types that the description calls strings although the API also accepts numbers.
 NUMBER_OR_TEXT = {'type': ['number', 'string']}
 LOOSE = ('io.k8s.apimachinery.pkg.util.intstr.IntOrString',
@@ -55,15 +57,22 @@ def write_api(module, folder, kinds):
                       {'$ref': '#/definitions/' + name, 'definitions': definitions})
 
 
+def read_definitions(module, kinds):
+    """Returns the definitions of those kinds that a module has."""
+    paths = [os.path.join(module, path % kind.lower()) for kind in kinds for path in RESOURCES]
+    definitions = []
+    for path in filter(os.path.exists, paths):
+        with open(path, encoding='utf-8') as file:
+            definitions.append(yaml.load(file, yaml.CSafeLoader))
+    return definitions
+
+
 def write_resources(module, folder, kinds):
-    """Writes the schemas of the operator's kinds."""
-    for kind in kinds:
-        path = os.path.join(module, RESOURCE % kind.lower())
-        if os.path.exists(path):
-            with open(path, encoding='utf-8') as file:
-                spec = yaml.load(file, yaml.CSafeLoader)['spec']
-            for version in spec['versions']:
-                schema = close(version['schema']['openAPIV3Schema'])
-                # The API server itself describes the metadata.
-                schema['properties']['metadata'] = {'type': 'object'}
-                write(folder, spec['group'], version['name'], kind, schema)
+    """Writes the schemas of those kinds that the module defines."""
+    for definition in read_definitions(module, kinds):
+        spec = definition['spec']
+        for version in spec['versions']:
+            schema = close(version['schema']['openAPIV3Schema'])
+            # The API server itself describes the metadata.
+            schema['properties']['metadata'] = {'type': 'object'}
+            write(folder, spec['group'], version['name'], spec['names']['kind'], schema)

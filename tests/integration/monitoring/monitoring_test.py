@@ -29,6 +29,7 @@ DEPLOY = os.path.join(HERE, '..', '..', '..', 'deploy', 'monitoring')
 SECONDS = 60
 # Values for the dashboard's variables.
 VARIABLES = {'$instance': '.*', '$__rate_interval': '10s', '$__range': '1m'}
+PARTS = 2
 METRIC = r'\b(?:up|(?:embag|process)_[a-z0-9_]+)\b'
 
 
@@ -64,6 +65,14 @@ def read_dashboard():
         return [panel for panel in json.load(file)['panels'] if 'targets' in panel]
 
 
+def is_ready(server):
+    """Returns whether a server is ready."""
+    try:
+        return get('http://127.0.0.1:%d/readyz' % server.http_port)
+    except urllib.error.HTTPError:
+        return False
+
+
 def free_port():
     """Returns a port on which nobody listens."""
     with socket.create_server(('127.0.0.1', 0)) as listener:
@@ -71,15 +80,16 @@ def free_port():
 
 
 class Prometheus:
-    """A Prometheus that scrapes a server each second, with our rules."""
+    """A Prometheus that scrapes servers each second, with our rules."""
 
-    def __init__(self, target):
+    def __init__(self, *targets):
         self.folder = tempfile.TemporaryDirectory(prefix='embag-test-')
         config = read_yaml('prometheus.yaml')
         config['global'] = {'scrape_interval': '1s', 'evaluation_interval': '1s'}
         config['rule_files'] = [os.path.abspath(os.path.join(DEPLOY, name))
                                 for name in config['rule_files']]
-        config['scrape_configs'][0]['static_configs'][0]['targets'] = [target]
+        config['scrape_configs'][0]['static_configs'][0]['targets'] = list(targets)
+        self.count = len(targets)
         path = os.path.join(self.folder.name, 'prometheus.yaml')
         with open(path, 'w', encoding='utf-8') as file:
             yaml.safe_dump(config, file)
@@ -92,9 +102,9 @@ class Prometheus:
         wait_until(self.is_up, SECONDS, 'Prometheus has scraped embagd')
 
     def is_up(self):
-        """Returns whether Prometheus has scraped the server."""
+        """Returns whether Prometheus has scraped all servers."""
         try:
-            return [value for _, value in self.ask('up{job="embag"}')] == [1]
+            return [value for _, value in self.ask('up{job="embag"}')] == [1] * self.count
         except (urllib.error.URLError, ConnectionError):
             return False
 
@@ -154,7 +164,7 @@ class RulesTest(unittest.TestCase):
 
 
 class ScrapeTest(unittest.TestCase):
-    """A server under load, and a Prometheus that has scraped it for a while."""
+    """A server and a router under load, and a Prometheus that has scraped them for a while."""
 
     @classmethod
     def setUpClass(cls):
@@ -168,27 +178,56 @@ class ScrapeTest(unittest.TestCase):
                             '--tls-cert', cls.authority.path('server.pem'),
                             '--tls-key', cls.authority.path('server.key')).wait_ready()
         cls.http = re.search(r'event=http_listening address=(\S+)', cls.server.log)[1]
-        cls.load = subprocess.Popen(
-            [os.path.join(BUILD, 'embag-load'), '--server', cls.server.address, '--model',
-             'dlrm-v2', '--workload', 'dlrm-v2', '--rate', '200', '--duration', '600',
-             '--tls-ca', cls.authority.path('ca.pem')],
+        cls.router = cls.start_router()
+        cls.loads = [cls.load(cls.server, '--tls-ca', cls.authority.path('ca.pem')),
+                     cls.load(cls.router)]
+        cls.prometheus = Prometheus(cls.http, '127.0.0.1:%d' % cls.router.http_port)
+        for name in ('embag_requests_total{code="OK", instance="%s"}' % cls.http,
+                     'embag_route_legs_total{outcome="ok"}'):
+            wait_until(lambda name=name: cls.prometheus.ask('rate(%s[5s]) > 0' % name), SECONDS,
+                       'Prometheus has seen requests')
+
+    @classmethod
+    def start_router(cls):
+        """Starts part servers with the model, and a router."""
+        cls.divided = Repository()
+        subprocess.run([os.path.join(BUILD, 'embag'), 'split', cls.repository.join('dlrm-v2', '1'),
+                        '--parts', str(PARTS), '--everywhere-below', '0', '--out',
+                        cls.divided.path], check=True,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        cls.parts = [Embagd(cls.divided.path, '--part', '%d/%d' % (part, PARTS), '--loops', '1')
+                     .wait_ready() for part in range(PARTS)]
+        router = Embagd(cls.divided.path, '--route', ','.join(each.address for each in cls.parts),
+                        http='127.0.0.1:0').wait_ready()
+        wait_until(lambda: is_ready(router), SECONDS, 'the router is ready')
+        return router
+
+    @staticmethod
+    def load(server, *flags):
+        """Starts load on a server."""
+        return subprocess.Popen(
+            [os.path.join(BUILD, 'embag-load'), '--server', server.address, '--model', 'dlrm-v2',
+             '--workload', 'dlrm-v2', '--rate', '200', '--duration', '600', *flags],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        cls.prometheus = Prometheus(cls.http)
-        wait_until(lambda: cls.prometheus.ask('rate(embag_requests_total{code="OK"}[10s]) > 0'),
-                   SECONDS, 'Prometheus has seen requests')
 
     @classmethod
     def tearDownClass(cls):
-        cls.load.terminate()
-        cls.load.wait(SECONDS)
+        for load in cls.loads:
+            load.terminate()
+            load.wait(SECONDS)
         cls.prometheus.close()
         cls.server.stop()
+        cls.router.stop()
+        for part in cls.parts:
+            part.stop()
+        cls.divided.remove()
         cls.repository.remove()
         cls.authority.remove()
 
     def test_metrics_are_as_promtool_wants_them(self):
-        self.assertEqual(promtool('check', 'metrics', text=get('http://%s/metrics' % self.http)),
-                         '')
+        for address in self.http, '127.0.0.1:%d' % self.router.http_port:
+            self.assertEqual(promtool('check', 'metrics', text=get('http://%s/metrics' % address)),
+                             '')
 
     def test_rules_can_be_evaluated(self):
         def rules():
@@ -224,9 +263,11 @@ class ScrapeTest(unittest.TestCase):
 
     def test_counts_what_was_asked(self):
         """The load continues, so two scrapes differ by the requests between them."""
+        server = '{instance="%s", code="OK"}' % self.http
         rate, = (value for labels, value in self.prometheus.ask(
-            'rate(embag_requests_total{code="OK"}[5s])') if value > 0)
-        bags, = (value for _, value in self.prometheus.ask('rate(embag_bags_total[5s])'))
+            'rate(embag_requests_total%s[5s])' % server) if value > 0)
+        bags, = (value for _, value in self.prometheus.ask(
+            'rate(embag_bags_total{instance="%s"}[5s])' % self.http))
         self.assertAlmostEqual(bags / rate, 26, delta=2)  # one bag of each of 26 tables
 
 
