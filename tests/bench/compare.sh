@@ -118,7 +118,7 @@ try() {
     local name=$1 mode=$2 address=$3 command
     shift 3
     command=("$build/embag-load" --workload "$workload" --mode "$mode" --json)
-    [[ $name != Redis ]] || command=("$build/embag-peer-redis")
+    [[ $name != Redis ]] || command=("$build/embag-peer-redis" --scale "$rows_scale")
     taskset -c "$load_cpu" "${command[@]}" --server "$address" "$@" >"$work/load.json" \
         2>"$work/load.log"
 }

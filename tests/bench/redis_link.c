@@ -1,27 +1,46 @@
 #include "tests/bench/redis_link.h"
 
-#include "client/cli/workload.h"
-
 #include <hiredis/hiredis.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define UNIX_PREFIX "unix:"
-#define HOST_BYTES 256
+#define ADDRESS_BYTES 256
 #define FILL_DEPTH 512 /* commands in flight */
-#define FILL_PARTS 10  /* number of progress messages */
+#define SLOT_COUNT 16384
+#define CRC16_POLYNOMIAL 0x1021
 
-/* A table whose values follow from its name. */
-struct rows {
-    uint64_t seed;
-    uint32_t dim;
-};
-
-void eb_redis_link_write_key(uint64_t row, char out[EB_REDIS_KEY_BYTES])
+/* Returns the slot of keys with a hash tag, as every Redis Cluster computes it: CRC-16/XMODEM. */
+static unsigned find_slot(char tag)
 {
-    for (unsigned i = 0; i < EB_REDIS_KEY_BYTES; i++) {
-        out[i] = (char)(row >> (8 * i) & 255);
+    unsigned crc = (unsigned)(uint8_t)tag << 8;
+    for (int bit = 0; bit < 8; bit++) {
+        crc = crc << 1 ^ ((crc & 0x8000) != 0 ? CRC16_POLYNOMIAL : 0);
+    }
+    return crc % SLOT_COUNT;
+}
+
+/* Returns a hash tag whose slot a node has; 0 if there is none. */
+static char find_tag(unsigned node, unsigned node_count)
+{
+    for (char tag = '0'; tag <= 'z'; tag++) {
+        if (find_slot(tag) * node_count / SLOT_COUNT == node) {
+            return tag;
+        }
+    }
+    return 0;
+}
+
+void eb_redis_link_write_key(
+    const struct eb_redis_link *link, uint32_t table, uint64_t row, char out[EB_REDIS_KEY_BYTES])
+{
+    out[0] = '{';
+    out[1] = link->tags[row % link->node_count];
+    out[2] = '}';
+    out[3] = (char)table;
+    for (unsigned i = 0; i < sizeof(uint32_t); i++) {
+        out[4 + i] = (char)(row >> (8 * i) & 255);
     }
 }
 
@@ -30,7 +49,9 @@ static redisContext *check_opened(redisContext *link, const char *address)
     if (!link || link->err != 0) {
         fprintf(
             stderr, "embag-peer-redis: %s: %s\n", address, link ? link->errstr : "out of memory");
-        eb_redis_link_close(link);
+        if (link) {
+            redisFree(link);
+        }
         return NULL;
     }
     return link;
@@ -38,7 +59,7 @@ static redisContext *check_opened(redisContext *link, const char *address)
 
 static redisContext *open_tcp(const char *address, bool is_blocking)
 {
-    char host[HOST_BYTES];
+    char host[ADDRESS_BYTES];
     const char *colon = strrchr(address, ':');
     if (!colon || (size_t)(colon - address) >= sizeof host) {
         fprintf(stderr,
@@ -52,7 +73,7 @@ static redisContext *open_tcp(const char *address, bool is_blocking)
         is_blocking ? redisConnect(host, port) : redisConnectNonBlock(host, port), address);
 }
 
-static redisContext *open_link(const char *address, bool is_blocking)
+static redisContext *open_node(const char *address, bool is_blocking)
 {
     if (strncmp(address, UNIX_PREFIX, strlen(UNIX_PREFIX)) != 0) {
         return open_tcp(address, is_blocking);
@@ -62,29 +83,61 @@ static redisContext *open_link(const char *address, bool is_blocking)
         is_blocking ? redisConnectUnix(path) : redisConnectUnixNonBlock(path), address);
 }
 
-struct redisContext *eb_redis_link_open(const char *address)
+/* Returns the number of addresses, or 0 if there are too many or one is too long. */
+static unsigned count_addresses(const char *addresses)
 {
-    return open_link(address, true);
-}
-
-struct redisContext *eb_redis_link_open_nonblocking(const char *address)
-{
-    return open_link(address, false);
-}
-
-void eb_redis_link_close(struct redisContext *link)
-{
-    if (link) {
-        redisFree(link);
+    unsigned count = 0;
+    for (const char *at = addresses; at; at = strchr(at, ',')) {
+        at += count > 0;
+        if (++count > EB_REDIS_NODES_MAX || strcspn(at, ",") >= ADDRESS_BYTES) {
+            return 0;
+        }
     }
+    return count;
+}
+
+bool eb_redis_link_open(struct eb_redis_link *out, const char *addresses, bool is_blocking)
+{
+    *out = (struct eb_redis_link){.node_count = count_addresses(addresses)};
+    const char *at = addresses;
+    if (out->node_count == 0) {
+        fprintf(stderr,
+            "embag-peer-redis: invalid addresses \"%s\": expected at most %d, each of fewer than "
+            "%d bytes\n",
+            addresses, EB_REDIS_NODES_MAX, ADDRESS_BYTES);
+        return false;
+    }
+    for (unsigned i = 0; i < out->node_count; i++) {
+        char address[ADDRESS_BYTES];
+        size_t length = strcspn(at, ",");
+        memcpy(address, at, length);
+        address[length] = '\0';
+        at += length + 1;
+        out->tags[i] = find_tag(i, out->node_count);
+        out->nodes[i] = open_node(address, is_blocking);
+        if (!out->nodes[i] || out->tags[i] == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void eb_redis_link_close(struct eb_redis_link *link)
+{
+    for (unsigned i = 0; i < link->node_count; i++) {
+        if (link->nodes[i]) {
+            redisFree(link->nodes[i]);
+        }
+    }
+    *link = (struct eb_redis_link){0};
 }
 
 /* Takes the next reply. Returns false if the reply is an error. */
-static bool take_reply(redisContext *link)
+static bool take_reply(redisContext *node)
 {
     redisReply *reply = NULL;
-    if (redisGetReply(link, (void **)&reply) != REDIS_OK) {
-        fprintf(stderr, "embag-peer-redis: %s\n", link->errstr);
+    if (redisGetReply(node, (void **)&reply) != REDIS_OK) {
+        fprintf(stderr, "embag-peer-redis: %s\n", node->errstr);
         return false;
     }
     bool is_good = reply->type != REDIS_REPLY_ERROR;
@@ -95,56 +148,90 @@ static bool take_reply(redisContext *link)
     return is_good;
 }
 
-/* Sets rows `first` to `end` - 1. `row` has room for one row. */
-static bool set_rows(
-    redisContext *link, const struct rows *rows, float *row, uint64_t first, uint64_t end)
+/* Takes `count` replies. Returns false if one of them is an error. */
+static bool take_replies(redisContext *node, unsigned count)
 {
-    char key[EB_REDIS_KEY_BYTES];
-    const char *arguments[] = {"SET", key, (const char *)row};
-    const size_t lengths[] = {3, sizeof key, rows->dim * sizeof *row};
-    for (uint64_t i = first; i < end; i++) {
-        eb_redis_link_write_key(i, key);
-        eb_workload_fill_row(rows->seed, i, row, rows->dim);
-        if (redisAppendCommandArgv(link, 3, arguments, lengths) != REDIS_OK) {
-            fprintf(stderr, "embag-peer-redis: %s\n", link->errstr);
-            return false;
-        }
+    bool is_good = true;
+    for (unsigned i = 0; is_good && i < count; i++) {
+        is_good = take_reply(node);
     }
-    for (uint64_t i = first; i < end; i++) {
-        if (!take_reply(link)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-bool eb_redis_link_fill(
-    struct redisContext *link, const char *name, uint64_t row_count, uint32_t dim)
-{
-    struct rows rows = {eb_workload_seed(name, 1), dim};
-    uint64_t told_at = row_count / FILL_PARTS;
-    float *row = calloc(dim, sizeof *row);
-    bool is_good = row && redisAppendCommand(link, "FLUSHALL") == REDIS_OK;
-    is_good = is_good && take_reply(link);
-    for (uint64_t first = 0; is_good && first < row_count; first += FILL_DEPTH) {
-        uint64_t end = row_count - first < FILL_DEPTH ? row_count : first + FILL_DEPTH;
-        is_good = set_rows(link, &rows, row, first, end);
-        if (end >= told_at) {
-            fprintf(stderr, "embag-peer-redis: %.0f %% of %llu rows\n",
-                100 * (double)end / (double)row_count, (unsigned long long)row_count);
-            told_at += row_count / FILL_PARTS + 1;
-        }
-    }
-    free(row);
     return is_good;
 }
 
-uint64_t eb_redis_link_count(struct redisContext *link)
+/* A table while its rows are stored. */
+struct filled {
+    uint32_t number;
+    uint64_t row_count;
+    uint64_t seed;
+    uint32_t dim;
+    float *row; /* [dim] */
+};
+
+/* Stores those rows of a table that a node holds. */
+static bool fill_node(struct eb_redis_link *link, unsigned number, const struct filled *table)
 {
-    redisReply *reply = redisCommand(link, "DBSIZE");
-    uint64_t count = reply && reply->type == REDIS_REPLY_INTEGER ? (uint64_t)reply->integer : 0;
-    if (reply) {
-        freeReplyObject(reply);
+    redisContext *node = link->nodes[number];
+    char key[EB_REDIS_KEY_BYTES];
+    const char *arguments[] = {"SET", key, (const char *)table->row};
+    const size_t lengths[] = {strlen("SET"), sizeof key, table->dim * sizeof *table->row};
+    unsigned pending = 0;
+    for (uint64_t row = number; row < table->row_count; row += link->node_count) {
+        eb_redis_link_write_key(link, table->number, row, key);
+        eb_workload_fill_row(table->seed, row, table->row, table->dim);
+        if (redisAppendCommandArgv(node, 3, arguments, lengths) != REDIS_OK) {
+            fprintf(stderr, "embag-peer-redis: %s\n", node->errstr);
+            return false;
+        }
+        if (++pending == FILL_DEPTH) {
+            if (!take_replies(node, pending)) {
+                return false;
+            }
+            pending = 0;
+        }
+    }
+    return take_replies(node, pending);
+}
+
+static bool empty_nodes(struct eb_redis_link *link)
+{
+    bool is_good = true;
+    for (unsigned i = 0; is_good && i < link->node_count; i++) {
+        is_good = redisAppendCommand(link->nodes[i], "FLUSHALL") == REDIS_OK &&
+                  take_reply(link->nodes[i]);
+    }
+    return is_good;
+}
+
+bool eb_redis_link_fill(
+    struct eb_redis_link *link, const struct eb_workload *workload, uint64_t scale)
+{
+    struct filled table = {.dim = workload->dim, .row = calloc(workload->dim, sizeof *table.row)};
+    bool is_good = table.row && empty_nodes(link);
+    for (uint32_t i = 0; is_good && i < workload->table_count; i++) {
+        char name[EB_WORKLOAD_TABLE_NAME_BYTES];
+        eb_workload_table_name(i, name);
+        table.number = i;
+        table.row_count = eb_workload_rows(workload, i, scale);
+        table.seed = eb_workload_seed(name, 1);
+        for (unsigned node = 0; is_good && node < link->node_count; node++) {
+            is_good = fill_node(link, node, &table);
+        }
+        fprintf(stderr, "embag-peer-redis: table %s, %llu rows\n", name,
+            (unsigned long long)table.row_count);
+    }
+    free(table.row);
+    return is_good;
+}
+
+uint64_t eb_redis_link_count(struct eb_redis_link *link)
+{
+    uint64_t count = 0;
+    for (unsigned i = 0; i < link->node_count; i++) {
+        redisReply *reply = redisCommand(link->nodes[i], "DBSIZE");
+        count += reply && reply->type == REDIS_REPLY_INTEGER ? (uint64_t)reply->integer : 0;
+        if (reply) {
+            freeReplyObject(reply);
+        }
     }
     return count;
 }
@@ -156,10 +243,10 @@ static double find_seconds(const char *text, const char *key)
     return at ? strtod(at + strlen(key), NULL) : -1;
 }
 
-double eb_redis_link_cpu_us(struct redisContext *link)
+static double read_cpu_us(redisContext *node)
 {
     double cpu_us = -1;
-    redisReply *reply = redisCommand(link, "INFO cpu");
+    redisReply *reply = redisCommand(node, "INFO cpu");
     if (reply && reply->type == REDIS_REPLY_STRING) {
         double system_s = find_seconds(reply->str, "used_cpu_sys:");
         double user_s = find_seconds(reply->str, "used_cpu_user:");
@@ -169,4 +256,14 @@ double eb_redis_link_cpu_us(struct redisContext *link)
         freeReplyObject(reply);
     }
     return cpu_us;
+}
+
+double eb_redis_link_cpu_us(struct eb_redis_link *link)
+{
+    double total_us = 0;
+    for (unsigned i = 0; total_us >= 0 && i < link->node_count; i++) {
+        double cpu_us = read_cpu_us(link->nodes[i]);
+        total_us = cpu_us >= 0 ? total_us + cpu_us : -1;
+    }
+    return total_us;
 }

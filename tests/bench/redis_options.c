@@ -1,9 +1,12 @@
 #include "tests/bench/redis_options.h"
 
+#include "tests/bench/redis_link.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
 #define SAMPLES_MAX 100000
+#define REQUESTS_MAX 1000000
 #define RATE_MAX 100000000
 #define SECONDS_MAX 86400
 #define IN_FLIGHT_DEFAULT 32
@@ -13,13 +16,16 @@
 static const char usage[] =
     "Usage: embag-peer-redis --server ADDRESS --fill [--scale N]\n"
     "       embag-peer-redis --server ADDRESS [OPTION]...\n"
-    "Fills a Redis server with the rows of the workload \"rows\", or requests rows from it: one\n"
-    "MGET for each request, pipelined on one connection; this program pools the rows.\n"
+    "Fills Redis servers with the rows of a workload, or requests rows from them: one MGET for\n"
+    "each request and server, pipelined on one connection to each; this program pools the rows.\n"
     "\n"
-    "  --server ADDRESS       HOST:PORT or unix:PATH\n"
-    "  --fill                 replace everything that the server holds\n"
+    "  --server ADDRESS,...   HOST:PORT or unix:PATH; several are the nodes of a cluster, in the\n"
+    "                         order of their slots, which must be divided evenly\n"
+    "  --fill                 replace everything that the servers hold\n"
+    "  --workload NAME        rows (default), dlrm-v2, or another one of at most 256 tables\n"
     "  --scale N              divide the number of rows by N (default 1)\n"
-    "  --samples N            bags in each request (default 1)\n"
+    "  --samples N            bags for each table in each request (default 1)\n"
+    "  --requests N           number of different requests, made before the run and sent in turn\n"
     "  --distribution D       distribution of the rows: uniform (default), zipf:A or meta2021\n"
     "  --in-flight N          requests in flight (default 32); with --rate: limit (default 8192)\n"
     "  --rate R               open load: R requests per second at random times\n"
@@ -30,8 +36,8 @@ static const char usage[] =
     "Prints one JSON object, with keys of embag-load --json.\n";
 
 struct given {
-    const char *server, *distribution, *duration, *warmup;
-    uint64_t scale, samples, in_flight, rate, seed;
+    const char *server, *workload, *distribution, *duration, *warmup;
+    uint64_t scale, samples, requests, in_flight, rate, seed;
     bool is_fill, is_verified;
 };
 
@@ -39,8 +45,10 @@ struct given {
 static const struct eb_flag flags[] = {
     {"server", EB_FLAG_TEXT, AT(server), 0, 0, NULL},
     {"fill", EB_FLAG_SWITCH, AT(is_fill), 0, 0, NULL},
+    {"workload", EB_FLAG_TEXT, AT(workload), 0, 0, NULL},
     {"scale", EB_FLAG_NUMBER, AT(scale), 1, UINT32_MAX, NULL},
     {"samples", EB_FLAG_NUMBER, AT(samples), 1, SAMPLES_MAX, NULL},
+    {"requests", EB_FLAG_NUMBER, AT(requests), 1, REQUESTS_MAX, NULL},
     {"distribution", EB_FLAG_TEXT, AT(distribution), 0, 0, NULL},
     {"in-flight", EB_FLAG_NUMBER, AT(in_flight), 1, EB_LOAD_IN_FLIGHT_MAX, NULL},
     {"rate", EB_FLAG_NUMBER, AT(rate), 1, RATE_MAX, NULL},
@@ -75,7 +83,12 @@ static bool check_redis_options(const struct given *given, struct eb_redis_optio
 {
     const char *distribution = given->distribution ? given->distribution : "uniform";
     if (!given->server) {
-        return refuse_redis_flag("--server is missing: expected HOST:PORT or unix:PATH");
+        return refuse_redis_flag(
+            "--server is missing: expected HOST:PORT or unix:PATH, or several");
+    }
+    out->load.workload = eb_workload_find(given->workload ? given->workload : "rows");
+    if (!out->load.workload || out->load.workload->table_count > EB_REDIS_TABLES_MAX) {
+        return refuse_redis_flag("--workload: expected rows, dlrm-v2, rm1, rm2, rm3 or tbe");
     }
     if (!eb_sampler_parse(distribution, &out->load.distribution)) {
         return refuse_redis_flag(
@@ -101,7 +114,6 @@ enum eb_arguments_outcome eb_redis_options_read(
         .load =
             {
                 .server = given.server,
-                .workload = eb_workload_find("rows"),
                 .bag_count = (uint32_t)or_default(given.samples, 1),
                 .is_open = is_open,
                 .rate = (double)given.rate,
@@ -112,6 +124,7 @@ enum eb_arguments_outcome eb_redis_options_read(
                 .duration_s = 10,
                 .warmup_s = 1,
                 .timeout_us = TIMEOUT_US,
+                .pool_count = given.requests,
                 .seed = or_default(given.seed, 1),
                 .is_verified = given.is_verified,
             },

@@ -5,7 +5,7 @@
 #include "client/cli/load_options.h"
 
 struct eb_redis_options {
-    /* Options of the load; those that have no flag here are zero. The workload is `rows`. */
+    /* Options of the load; those that have no flag here are zero. */
     struct eb_load_options load;
     bool is_fill; /* fills the store and sends no requests */
     uint64_t scale;
