@@ -44,7 +44,8 @@ PARTS, REPLICAS, ROUTERS = 4, 2, 2
 SCALE = 2000
 PROXY_PORT = 8700
 ROWS, DIM = 20000, 64    # of the table whose latencies are measured
-VERIFIED_RATE, MEASURED_RATE = 40, 150
+CALM = '--rate', '40'     # of the load that compares answers
+MEASURED_RATE = 150
 ROUTERS_NAME = 'routers.test:%d' % PORT
 SECONDS = 60             # for what is waited for
 GAP_US_MAX = 200
@@ -82,13 +83,13 @@ class ClockGaps:
 class Measurement:
     """Both loads, from the time when they run until it is finished."""
 
-    def __init__(self, test, name, routers, rate):
+    def __init__(self, test, name, routers, pace):
         cluster = test.cluster
         self.gaps = ClockGaps()
         test.addCleanup(self.gaps.process.kill)
         self.path = cluster.repository.join('latencies')
-        self.verified = VerifiedLoad(['dns:' + name], MODEL, '--rate', '%g' % rate,
-                                     '--retries', '2', under=test.clients[0].under)
+        self.verified = VerifiedLoad(['dns:' + name], MODEL, *pace, '--retries', '2',
+                                     under=test.clients[0].under)
         test.addCleanup(self.verified.close)
         self.measured = FailoverLoad(served.BUILD, [name], under=test.clients[1].under,
                                      wait=routers, rate=MEASURED_RATE, rows=ROWS, bags=8,
@@ -99,17 +100,17 @@ class Measurement:
         self.begin = time.monotonic()
 
     def finish(self):
-        """Ends the loads, of which no request has failed. Returns the report of the second one, and
-        three arrays: latencies, when the requests were due, both in seconds, and which of them were
-        due in a second without a gap."""
-        self.verified.finish()
+        """Ends the loads, of which no request has failed. Returns the report of both, and three
+        arrays: latencies of the second one, when its requests were due, both in seconds, and which
+        of them were due in a second without a gap."""
+        verified = self.verified.finish()
         report = self.measured.finish()
         if report['statuses'] != {'OK': report['begun']} or report['unsent']:
             raise AssertionError('%s\n%s' % (report, self.measured.messages[-4000:]))
         times = np.fromfile(self.path, '<i8').reshape(-1, 3) / 1e9
         times = times[times[:, 0] >= self.begin]
         good = np.isin(times[:, 0].astype(int), self.gaps.good_seconds())
-        return report, times[:, 1], times[:, 0], good
+        return verified, report, times[:, 1], times[:, 0], good
 
 
 def describe(calm, disturbed):
@@ -167,18 +168,18 @@ class ClusterTest(unittest.TestCase):
         if not options.long:
             self.skipTest('it is part of the long form')
 
-    def measure(self, disturb, name=ROUTERS_NAME, routers=ROUTERS, rate=VERIFIED_RATE):
+    def measure(self, disturb, name=ROUTERS_NAME, routers=ROUTERS, pace=CALM):
         """Runs the loads undisturbed for a while, and then disturbs them. Keeps the figures. The
-        name has the addresses of that many routers; the rate is that of the first load."""
-        measurement = Measurement(self, name, routers, rate)
+        name has the addresses of that many routers; the pace is that of the first load."""
+        measurement = Measurement(self, name, routers, pace)
         self.hold(2, 30)
         begun = time.monotonic()
         disturb()
-        report, latency, due, good = measurement.finish()
+        verified, report, latency, due, good = measurement.finish()
         calm = due < begun
         found = {
             'lookups': report['begun'], 'resends': report['resends'],
-            'verified_per_s': round(rate),
+            'verified_per_s': round(verified['requests_per_s']),
             'seconds_without_gap': len(set(due[good].astype(int))),
             'without_gaps': describe(latency[calm & good], latency[~calm & good]),
             'all_seconds': describe(latency[calm], latency[~calm]),
@@ -214,8 +215,15 @@ class Hosts(ClusterTest):
                             under=self.clients[0].under)
         self.addCleanup(load.close)
         load.wait_started()
-        self.hold(3, 10)
+        time.sleep(10)
         return load.finish()['requests_per_s']
+
+    def half_load(self):
+        """Returns the pace of half of saturation. In the short form, requests in flight bound it in
+        place of a rate, so that a machine that becomes slower is not overloaded."""
+        if not options.long:
+            return '--in-flight', '8'
+        return '--rate', '%g' % (self.find_saturation() / 2)
 
     def test_killed_replicas(self):
         def disturb():
@@ -228,7 +236,7 @@ class Hosts(ClusterTest):
                 self.restart(part, replica)
                 self.hold(1, 10)
                 number += 1
-        self.measure(disturb, rate=self.find_saturation() / 2)
+        self.measure(disturb, pace=self.half_load())
 
     def test_drained_replicas(self):
         self.only_long()
