@@ -34,6 +34,7 @@ passed_total=0
 failed_total=0
 skipped=() # suites and tests that could not run here, with their section
 section_pid=
+export ahead_pid=
 export PYTHONDONTWRITEBYTECODE=1
 export UBSAN_OPTIONS=print_stacktrace=1
 if command -v ccache >/dev/null; then
@@ -51,7 +52,7 @@ give_up() {
 # Temporary files, in one directory for each section. One test runs the server as another user, who
 # must be able to read its model.
 mkdir -p "$logs" && scratch=$(mktemp -d) && chmod 711 "$scratch" || give_up
-trap 'rm -rf "$scratch"' EXIT
+trap 'stop_ahead; rm -rf "$scratch"' EXIT
 
 # Ends the current section. The section runs in the process group that timeout creates, so its
 # children end with it.
@@ -105,6 +106,38 @@ build() { configure "$@" -DEMBAG_WERROR=ON && cmake --build "build/$1"; }
 
 # Debian's clang has no OpenMP, so it can build nothing but the fuzz targets.
 build_fuzz() { configure fuzz && cmake --build build/fuzz; }
+
+build_preset() { if [[ $1 == fuzz ]]; then build_fuzz; else build "$1"; fi; }
+
+# Builds presets one after the other. A failure is reported by the section that builds the preset
+# again. Some kernels share the processors among sessions first, so the session has a low priority
+# as well.
+build_in_idle_time() {
+    local preset
+    [[ ! -w /proc/self/autogroup ]] || echo 19 >/proc/self/autogroup || true
+    for preset in "$@"; do
+        build_preset "$preset"
+        : >"$scratch/built-$preset"
+    done
+}
+
+# Begins to build presets while tests run. Most tests wait most of the time, and the compilers get
+# only what time they leave.
+build_ahead() {
+    mkdir -m 711 "$scratch/ahead"
+    TMPDIR=$scratch/ahead setsid timeout -k 10 5400 chrt --idle 0 \
+        bash -c 'build_in_idle_time "$@"' - "$@" >"$logs/build-ahead.log" 2>&1 </dev/null &
+    ahead_pid=$!
+}
+stop_ahead() { [[ -z $ahead_pid ]] || kill -TERM -- "-$ahead_pid" 2>/dev/null; }
+
+# Builds a preset that may have been begun ahead.
+finish_build() {
+    while [[ -n $ahead_pid && ! -e $scratch/built-$1 ]] && kill -0 "$ahead_pid" 2>/dev/null; do
+        sleep 1
+    done
+    build_preset "$1"
+}
 
 unit_tests() {
     local preset=$1
@@ -246,7 +279,9 @@ model_figures() {
         --keyed-bytes 67108864 --pack-rows 100000 && echo "1 passed, 0 failed"
 }
 
-export -f configure build build_fuzz unit_tests network_tests long_network_tests routed_tests
+export scratch
+export -f configure build build_fuzz build_preset build_in_idle_time finish_build
+export -f unit_tests network_tests long_network_tests routed_tests
 export -f kill_tests
 export -f arm64_tests tidy free_port quickstart
 export -f old_processor_tests fuzz python_tests node_tests triton_tests kserve_tests interop
@@ -271,24 +306,25 @@ timeout --foreground -k 10 600 deploy/install-packages.sh "$packages" || give_up
 [[ -x $python ]] || give_up "$python is missing: the tests run with Debian's python3"
 $long || section 60 "tidy and format" tidy
 if section 1500 "build" build release "${release_options[@]}" && ! $long; then
+    ! $all || build_ahead asan tsan arm64 fuzz
     section 300 "unit tests and variants" unit_tests release
     section 1500 "network tests" network_tests release "${network_options[@]}"
     section 300 "quickstart" quickstart
 fi
 if $all; then
     section 300 "network tests through a router" routed_tests
-    if section 1500 "build with address and undefined sanitizers" build asan; then
+    if section 1500 "build with address and undefined sanitizers" finish_build asan; then
         section 1500 "unit tests, sanitized" unit_tests asan
         section 1500 "network tests, sanitized" network_tests asan --quick
     fi
-    if section 1500 "build with thread sanitizer" build tsan; then
+    if section 1500 "build with thread sanitizer" finish_build tsan; then
         # Tests without threads are left out.
         section 1500 "unit tests, thread sanitizer" unit_tests tsan \
             -E '^(variants|codec.*|fuzz_.*)$'
         section 1500 "network tests, thread sanitizer" network_tests tsan --quick
     fi
     section 600 "variants on older processors, emulated" old_processor_tests
-    if section 600 "build of kernels for arm64" build arm64; then
+    if section 600 "build of kernels for arm64" finish_build arm64; then
         section 300 "unit tests and variants on arm64, emulated" arm64_tests
     fi
     section 400 "models that change under load, small" model_figures
@@ -309,7 +345,7 @@ if $all; then
     section 100 "drain under load" interop drain
     section 500 "h2spec" interop h2spec
     section 300 "clients: h2load, compared with grpc++" compare_with_grpcpp
-    if section 1500 "build of fuzz targets" build_fuzz; then
+    if section 1500 "build of fuzz targets" finish_build fuzz; then
         section 900 "fuzz targets" fuzz 10
     fi
 fi
@@ -321,7 +357,7 @@ if $long; then
     EMBAG_LONG=1 section 3000 "release, all of it built twice" release_tests
     EMBAG_LONG=1 section 3000 "Helm chart, with an API server" helm_tests
     section 3600 "clients: PyTorch, TorchRec and TensorFlow" framework_tests --long
-    if section 1500 "build of fuzz targets" build_fuzz; then
+    if section 1500 "build of fuzz targets" build_preset fuzz; then
         section 3600 "fuzz targets, long" fuzz 180
     fi
 fi
