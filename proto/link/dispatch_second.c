@@ -92,16 +92,16 @@ bool eb_dispatch_rescue(struct eb_dispatch_call *call)
 
 void eb_dispatch_rescue_from(struct eb_peer *peer)
 {
-    const void *full = NULL; /* the servers of the last call that could not be rescued */
+    const uint64_t *full = NULL; /* the servers of the last call that could not be rescued */
     for (uint32_t i = 0; i < peer->connection_count; i++) {
         const struct eb_list *links = &peer->connections[i].attempts.links;
         for (struct eb_list *link = links->next; peer->connections[i].session && link != links;
              link = link->next) {
             struct eb_dispatch_call *call = EB_CONTAINER_OF(link, struct eb_attempt, link)->owner;
             /* Without an owner it is the peer's question for its instance. */
-            bool is_full = call && full && call->filter.servers == full;
+            bool is_full = call && full && call->filter.instances == full;
             if (call && !is_full && !eb_dispatch_rescue(call)) {
-                full = call->filter.servers;
+                full = call->filter.instances;
             }
         }
     }

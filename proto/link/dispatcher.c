@@ -662,7 +662,7 @@ static struct eb_dispatch_call *find_dispatcher_next(const struct eb_attempt_lis
 {
     struct eb_dispatch_call *last = eb_attempt_list_last(waiting)->owner;
     bool is_in_time = eb_connection_is_in_time(connection, &first->attempt, now_ns);
-    return is_in_time || last->filter.servers != first->filter.servers ? first : last;
+    return is_in_time || last->filter.instances != first->filter.instances ? first : last;
 }
 
 /* Counts a lookup that is sent for the first time. */
@@ -715,16 +715,16 @@ static bool is_last(const struct eb_attempt_list *waiting, const struct eb_dispa
 /* Sets of servers without room, as filters name them. */
 struct full_sets {
     uint32_t count;
-    const void *servers[FULL_SETS_MAX];
+    const uint64_t *instances[FULL_SETS_MAX];
 };
 
 /* Notes a set. Returns false if no later call can be for another one, or if there are too many. */
-static bool note_full(struct full_sets *full, const void *servers)
+static bool note_full(struct full_sets *full, const uint64_t *instances)
 {
-    if (!servers || full->count == FULL_SETS_MAX) {
+    if (!instances || full->count == FULL_SETS_MAX) {
         return false;
     }
-    full->servers[full->count++] = servers;
+    full->instances[full->count++] = instances;
     return true;
 }
 
@@ -732,7 +732,7 @@ static bool is_full(const struct full_sets *full, const struct eb_dispatch_call 
 {
     bool is_any = false;
     for (uint32_t i = 0; i < full->count; i++) {
-        is_any = is_any || full->servers[i] == call->filter.servers;
+        is_any = is_any || full->instances[i] == call->filter.instances;
     }
     return is_any;
 }
@@ -769,7 +769,8 @@ static bool is_among_first(
  * longer than its retries allow. */
 static bool pass_over(struct eb_dispatcher *dispatcher, struct eb_dispatch_call *call)
 {
-    if (!call->filter.may_take || eb_peer_set_has_live(&dispatcher->servers, &call->filter)) {
+    bool is_filtered = call->filter.instances || call->filter.only;
+    if (!is_filtered || eb_peer_set_has_live(&dispatcher->servers, &call->filter)) {
         return false;
     }
     struct eb_error why;
@@ -816,8 +817,8 @@ static void send_waiting(struct eb_dispatcher *dispatcher, enum eb_priority prio
         /* Each call is tried once, because those that fail may be queued again. */
         for (uint32_t left = waiting->count; left > 0 && goes_on; left--) {
             struct eb_dispatch_call *call = find_open(waiting, &full);
-            const void *set = call ? call->filter.servers : NULL;
-            goes_on = call && (send_next(dispatcher, waiting, call) || note_full(&full, set));
+            const uint64_t *instances = call ? call->filter.instances : NULL;
+            goes_on = call && (send_next(dispatcher, waiting, call) || note_full(&full, instances));
         }
     }
 }

@@ -78,6 +78,7 @@ static void remove_gone(struct eb_peer_set *set)
         }
     }
     set->count = kept;
+    set->is_by_instance_old = true;
 }
 
 /* Has the choice know whether requests may be sent to a peer. */
@@ -120,6 +121,7 @@ static void free_twins(struct eb_peer_set *set, struct eb_peer *peer)
         }
     }
     peer->instance = 0;
+    set->is_by_instance_old = true;
 }
 
 /* Leaves out all but one of the peers that lead to the same process: it would get the load of
@@ -139,6 +141,7 @@ static void take_instance(struct eb_peer *peer, uint64_t instance)
             peer->is_twin || (other != peer && !other->is_twin && other->instance == instance &&
                                  eb_peer_is_usable(other));
     }
+    set->is_by_instance_old = true;
     follow_state(set, peer);
 }
 
@@ -262,7 +265,8 @@ static bool take_set_memory(struct eb_peer_set *set)
     set->peers_max = EB_PEER_SET_CONNECTIONS_MAX / set->config.connections;
     set->peers = calloc(set->peers_max, sizeof(struct eb_peer *));
     set->replicas = calloc(set->peers_max, sizeof(struct eb_replica *));
-    return set->peers && set->replicas;
+    set->by_instance = calloc(set->peers_max, sizeof(struct eb_peer *));
+    return set->peers && set->replicas && set->by_instance;
 }
 
 int eb_peer_set_open(struct eb_peer_set *set)
@@ -308,22 +312,82 @@ void eb_peer_set_deinit(struct eb_peer_set *set)
     }
     free(set->peers);
     free(set->replicas);
+    free(set->by_instance);
     set->peers = NULL;
     set->replicas = NULL;
+    set->by_instance = NULL;
     set->count = 0;
+    set->by_instance_count = 0;
 }
 
 /* ---- choice ---- */
 
 static bool passes(const struct eb_peer_filter *filter, const struct eb_peer *peer)
 {
-    return !filter->may_take || filter->may_take(filter->context, peer);
+    bool is_any = !filter->instances;
+    for (size_t i = 0; i < filter->instance_count; i++) {
+        is_any = is_any || filter->instances[i] == peer->instance;
+    }
+    return is_any && (!filter->only || filter->only == peer);
 }
 
-static bool peer_may_take(const void *context, const struct eb_replica *replica)
+static int compare_instances(const void *a, const void *b)
 {
-    const struct eb_peer_terms *terms = context;
-    return passes(&terms->filter, EB_CONTAINER_OF(replica, struct eb_peer, replica));
+    uint64_t x = (*(struct eb_peer *const *)a)->instance;
+    uint64_t y = (*(struct eb_peer *const *)b)->instance;
+    return (x > y) - (x < y);
+}
+
+static void sort_by_instance(struct eb_peer_set *set)
+{
+    set->by_instance_count = 0;
+    for (uint32_t i = 0; i < set->count; i++) {
+        if (set->peers[i]->instance != 0 && !set->peers[i]->is_twin) {
+            set->by_instance[set->by_instance_count++] = set->peers[i];
+        }
+    }
+    qsort(set->by_instance, set->by_instance_count, sizeof(struct eb_peer *), compare_instances);
+    set->is_by_instance_old = false;
+}
+
+/* Returns the index of the first peer whose instance is not lower. */
+static uint32_t find_instance(const struct eb_peer_set *set, uint64_t instance)
+{
+    uint32_t low = 0;
+    uint32_t high = set->by_instance_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (set->by_instance[middle]->instance < instance) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* Finds the replicas that pass, of at most EB_REPLICAS_MAX peers. While a connection drains, an
+ * instance may be that of several peers. */
+static struct eb_replica_group find_passing(struct eb_peer_set *set,
+    const struct eb_peer_filter *filter, struct eb_replica *replicas[EB_REPLICAS_MAX])
+{
+    struct eb_replica_group group = {.replicas = replicas};
+    if (!filter->instances) {
+        return find_group(set);
+    }
+    if (set->is_by_instance_old) {
+        sort_by_instance(set);
+    }
+    for (size_t i = 0; i < filter->instance_count; i++) {
+        uint64_t instance = filter->instances[i];
+        uint32_t at = find_instance(set, instance);
+        for (; at < set->by_instance_count && set->by_instance[at]->instance == instance &&
+               group.count < EB_REPLICAS_MAX;
+             at++) {
+            replicas[group.count++] = &set->by_instance[at]->replica;
+        }
+    }
+    return group;
 }
 
 static bool peer_takes(const void *context, const struct eb_replica *replica)
@@ -363,7 +427,6 @@ struct eb_connection *eb_peer_set_choose(struct eb_peer_set *set, const struct e
     struct eb_choice_terms choice = {.random = draw_number(set),
         .now_ns = terms->now_ns,
         .tried = tried,
-        .may_take = terms->filter.may_take ? peer_may_take : NULL,
         .takes = peer_takes,
         .context = terms};
     for (size_t i = 0; i < 2; i++) {
@@ -371,7 +434,8 @@ struct eb_connection *eb_peer_set_choose(struct eb_peer_set *set, const struct e
             tried[choice.tried_count++] = &terms->tried[i]->replica;
         }
     }
-    struct eb_replica_group group = find_group(set);
+    struct eb_replica *passing[EB_REPLICAS_MAX];
+    struct eb_replica_group group = find_passing(set, &terms->filter, passing);
     struct eb_replica *replica = eb_replica_choose(&group, &choice);
     if (!replica && choice.tried_count > 0 && !terms->is_other) {
         choice.tried_count = 0;
@@ -541,7 +605,7 @@ bool eb_peer_set_has_usable(const struct eb_peer_set *set, const struct eb_peer_
 
 bool eb_peer_set_has_live(const struct eb_peer_set *set, const struct eb_peer_filter *filter)
 {
-    if (filter->is_empty) {
+    if (filter->instances && filter->instance_count == 0) {
         return false;
     }
     for (uint32_t i = 0; i < set->count; i++) {

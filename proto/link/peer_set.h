@@ -44,6 +44,10 @@ struct eb_peer_set {
     uint32_t count;
     uint32_t peers_max;
     struct eb_replica **replicas; /* [peers_max]; replicas[i] is that of peers[i] */
+    /* [peers_max] the peers whose processes are known, without twins, in the order of instances */
+    struct eb_peer **by_instance;
+    uint32_t by_instance_count;
+    bool is_by_instance_old; /* it must be made again before it is used */
     struct eb_error
         resolve_error; /* why no name has an address; OK: one has, or is being resolved */
     uint64_t random;   /* state of splitmix64.h */
@@ -58,12 +62,15 @@ void eb_peer_set_close(struct eb_peer_set *set);
 /* Frees a set that is closed. Accepts a zeroed one. */
 void eb_peer_set_deinit(struct eb_peer_set *set);
 
-/* Says which peers may get an attempt at all. A zeroed filter lets all pass. */
+/* Says which peers may get an attempt at all. A zeroed filter lets all pass. Borrows the array. */
 struct eb_peer_filter {
-    bool (*may_take)(const void *context, const struct eb_peer *peer);
-    const void *context;
-    const void *servers; /* only compared: equal ones let the same peers pass */
-    bool is_empty;       /* no peer passes, whatever those will tell that have not told yet */
+    /* [instance_count] the processes of the peers that pass; NULL: any. If there are none, no peer
+     * passes, whatever those will tell that have not told yet. Filters with the same array let the
+     * same peers pass. */
+    const uint64_t *instances;
+    size_t instance_count;
+    /* The one peer that passes, which may be gone; NULL: any. Only with is_first. */
+    const struct eb_peer *only;
 };
 
 /* The conditions that a peer must meet to get an attempt. */

@@ -23,15 +23,10 @@ static bool was_tried(const struct eb_choice_terms *terms, const struct eb_repli
     return false;
 }
 
-static bool may_take(const struct eb_choice_terms *terms, const struct eb_replica *replica)
-{
-    return !terms->may_take || terms->may_take(terms->context, replica);
-}
-
 static enum suitability find_suitability(const struct eb_replica_group *group,
     const struct eb_choice_terms *terms, struct eb_replica *replica)
 {
-    if (!replica->is_up || was_tried(terms, replica) || !may_take(terms, replica)) {
+    if (!replica->is_up || was_tried(terms, replica)) {
         return SUITS_NOT;
     }
     eb_replica_readmit(group, replica, terms->now_ns);

@@ -14,9 +14,6 @@ struct eb_choice_terms {
     const struct eb_replica *const *tried; /* replicas that must not be chosen: those that had an
                                               attempt of the call */
     uint32_t tried_count;
-    /* Returns whether the replica may get the call at all: those that may not are passed over as if
-     * they were down. NULL: all may. */
-    bool (*may_take)(const void *context, const struct eb_replica *replica);
     /* Returns whether the replica takes the call now: it has room for one more attempt. NULL: all
      * do. */
     bool (*takes)(const void *context, const struct eb_replica *replica);

@@ -191,32 +191,19 @@ const struct eb_memory *eb_leg_link_memory(const struct eb_leg_link *link)
 
 /* ---- routes ---- */
 
-static bool may_take_leg(const void *context, const struct eb_peer *peer)
+/* Returns which servers have a leg's part, according to the present route table. */
+static struct eb_peer_filter find_servers(const struct eb_leg *leg)
 {
-    const struct eb_leg *leg = context;
-    for (size_t i = 0; i < leg->instance_count; i++) {
-        if (leg->instances[i] == peer->instance) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Finds the servers that have the part, according to the present route table. */
-static void find_instances(struct eb_leg *leg)
-{
+    static const uint64_t none[1];
     const struct eb_route_entry *entry =
         eb_route_table_find(leg->link->routes, leg->model, leg->version, leg->digest);
-    leg->instance_count = 0;
+    const uint64_t *instances = none;
+    size_t count = 0;
     if (entry && leg->part < entry->parts) {
-        leg->instances = eb_route_entry_instances(entry, leg->part, &leg->instance_count);
+        instances = eb_route_entry_instances(entry, leg->part, &count);
     }
-    leg->call.filter = (struct eb_peer_filter){
-        .may_take = may_take_leg,
-        .context = leg,
-        .servers = leg->instance_count > 0 ? leg->instances : NULL,
-        .is_empty = leg->instance_count == 0,
-    };
+    return (struct eb_peer_filter){
+        .instances = count > 0 ? instances : none, .instance_count = count};
 }
 
 static const char no_server_text[] = "no server that has it is connected";
@@ -235,8 +222,8 @@ void eb_leg_link_set_routes(struct eb_leg_link *link, struct eb_route_table *tab
     for (struct eb_list *node = link->legs.next; node != &link->legs; node = next) {
         struct eb_leg *leg = EB_CONTAINER_OF(node, struct eb_leg, node);
         next = node->next;
-        find_instances(leg);
-        if (leg->instance_count == 0 && leg->call.state != EB_DISPATCH_SENT) {
+        leg->call.filter = find_servers(leg);
+        if (leg->call.filter.instance_count == 0 && leg->call.state != EB_DISPATCH_SENT) {
             eb_list_remove(node);
             eb_list_push(&lost, node);
         }
@@ -290,10 +277,9 @@ bool eb_leg_link_send(struct eb_leg_link *link, struct eb_leg *leg)
     group->held_bytes += leg->held_bytes;
     leg->link = link;
     leg->retry_after_ms = 0;
-    find_instances(leg);
+    struct eb_peer_filter filter = find_servers(leg);
     link->slots[find_slot(leg->request_id)] = leg;
     eb_list_push(&link->legs, &leg->node);
-    struct eb_peer_filter filter = leg->call.filter;
     leg->call = (struct eb_dispatch_call){
         .group = &group->dispatch,
         .id = leg->request_id,
@@ -303,7 +289,7 @@ bool eb_leg_link_send(struct eb_leg_link *link, struct eb_leg *leg)
         .source = leg->source,
         .names_version = true,
         .has_replicas = true,
-        .changes_server = leg->instance_count == 0, /* It is not sent, nor tried again. */
+        .changes_server = filter.instance_count == 0, /* It is not sent, nor tried again. */
         .filter = filter,
         .error = &leg->error,
     };

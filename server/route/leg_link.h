@@ -66,8 +66,6 @@ struct eb_leg {
     /* Private. */
     struct eb_leg_link *link;
     struct eb_list node; /* of the link's legs */
-    size_t instance_count;
-    const uint64_t *instances; /* [instance_count] those that have the part; the route table's */
     struct eb_dispatch_call call;
 };
 

@@ -376,12 +376,6 @@ static void end_outdated_calls(struct eb_part_server *server)
     }
 }
 
-static bool is_server_peer(const void *context, const struct eb_peer *peer)
-{
-    const struct eb_part_server *server = context;
-    return server->peer == peer;
-}
-
 /* Returns the call to begin next. If none is free, that is the newest one, which is ended: it is
  * of no use, or it would not be replaced. */
 static struct eb_watch_call *free_call(struct eb_part_server *server)
@@ -419,7 +413,7 @@ static bool begin_call(struct eb_part_server *server, uint64_t now_ns)
         .request = request,
         .deadline_ns = UINT64_MAX,
         .changes_server = true,
-        .filter = {is_server_peer, server},
+        .filter = {.only = server->peer},
         .error = &call->error};
     eb_dispatcher_take(shared->dispatcher, &call->dispatched);
     return true;

@@ -287,17 +287,11 @@ static void sends_a_call_without_a_deadline(void **state)
     assert_int_equal(atomic_load(&f->server.timeout_count), 0);
 }
 
-static bool is_instance(const void *context, const struct eb_peer *peer)
-{
-    const uint64_t *instance = context;
-    return peer->instance == *instance;
-}
-
 /* Sends a call that only one process may take, before any connection is open. */
 static void ask_process(struct host_fixture *f, uint64_t instance)
 {
     take_host_call(f);
-    f->call.filter = (struct eb_peer_filter){.may_take = is_instance, .context = &instance};
+    f->call.filter = (struct eb_peer_filter){.instances = &instance, .instance_count = 1};
     run_until_true(f, &f->is_over);
 }
 

@@ -21,13 +21,12 @@
 #define PATIENCE_NS (20 * SECOND)
 #define UNACKNOWLEDGED_MS_MAX 1234
 #define EVERY_SERVER ((1U << SERVERS) - 1)
-
-struct fixture;
+#define FIRST_INSTANCE 70
 
 /* A part of the rows, and the calls to it. */
 struct part {
-    const struct fixture *fixture;
-    unsigned holders; /* bit i: server i has the part */
+    uint64_t instances[SERVERS]; /* of the servers that have the part */
+    size_t instance_count;
     struct eb_dispatch_group group;
 };
 
@@ -55,6 +54,7 @@ struct fixture {
     enum eb_status wrong_status; /* ... this refusal */
     const void *source;          /* of the next calls */
     uint32_t connected;
+    uint32_t told;           /* servers that have told their instances */
     uint32_t gone;           /* servers that are forgotten */
     const uint32_t *awaited; /* the loop stops when this number is at least `wanted` */
     uint32_t wanted;
@@ -182,6 +182,15 @@ static void on_peer_gone(void *context, struct eb_peer *peer)
     f->gone += peer->user ? 1 : 0;
 }
 
+static void on_peer_told(void *context, struct eb_peer *peer, const struct eb_wire_server *server,
+    const struct eb_error *why)
+{
+    struct fixture *f = context;
+    (void)peer;
+    (void)why;
+    f->told += server ? 1 : 0;
+}
+
 static const struct eb_dispatch_handler handler = {
     .decode = decode_answer,
     .find = find_call,
@@ -194,13 +203,24 @@ static const struct eb_dispatch_handler handler = {
     .on_ended = on_ended,
     .on_peer_open = on_peer_open,
     .on_peer_gone = on_peer_gone,
+    .on_peer_told = on_peer_told,
 };
 
-static bool may_take_part(const void *context, const struct eb_peer *peer)
+/* Says which servers have a part: server i if bit i is set. */
+static void set_holders(struct fixture *f, uint32_t number, unsigned holders)
 {
-    const struct part *part = context;
-    const struct fake_server *server = peer->user;
-    return server && (part->holders >> (server - part->fixture->servers) & 1) != 0;
+    struct part *part = &f->parts[number];
+    part->instance_count = 0;
+    for (unsigned i = 0; i < SERVERS; i++) {
+        if (holders >> i & 1) {
+            part->instances[part->instance_count++] = FIRST_INSTANCE + i;
+        }
+    }
+}
+
+static struct eb_peer_filter find_holders(const struct part *part)
+{
+    return (struct eb_peer_filter){part->instances, part->instance_count, NULL};
 }
 
 /* ---- the loop ---- */
@@ -241,6 +261,7 @@ static void start_servers(struct fixture *f)
     char addresses[SERVERS * (sizeof f->servers[0].address + 1)] = "";
     for (int i = 0; i < SERVERS; i++) {
         assert_true(fake_server_start(&f->servers[i], FAKE_SERVER_SPEAKS_GRPC, NULL));
+        atomic_store(&f->servers[i].instance, FIRST_INSTANCE + (unsigned)i);
         (void)strcat(addresses, i > 0 ? "," : "");
         (void)strcat(addresses, f->servers[i].address);
     }
@@ -263,9 +284,8 @@ static struct fixture *open_fixture(uint32_t retries_max)
     assert_non_null(f);
     start_servers(f);
     open_loop(f);
-    for (int i = 0; i < PARTS; i++) {
-        f->parts[i].fixture = f;
-        f->parts[i].holders = EVERY_SERVER;
+    for (uint32_t i = 0; i < PARTS; i++) {
+        set_holders(f, i, EVERY_SERVER);
         eb_dispatch_group_init(&f->parts[i].group, 1, 0, EB_HEDGE_DELAY_MIN_NS);
     }
     f->host.calls_max = CALLS;
@@ -283,6 +303,7 @@ static struct fixture *open_fixture(uint32_t retries_max)
         .context = f};
     assert_int_equal(eb_dispatch_host_open(&f->host, &f->loop), 0);
     run_until(f, &f->connected, SERVERS);
+    run_until(f, &f->told, SERVERS);
     assert_true(f->is_opened);
     return f;
 }
@@ -323,8 +344,7 @@ static struct test_call *take_call(struct fixture *f, uint32_t part, const char 
     assert_non_null(call->dispatched.request);
     call->dispatched.deadline_ns = uv_hrtime() + PATIENCE_NS;
     call->dispatched.names_version = true;
-    call->dispatched.filter = (struct eb_peer_filter){
-        .may_take = may_take_part, .context = &f->parts[part], .servers = &f->parts[part]};
+    call->dispatched.filter = find_holders(&f->parts[part]);
     call->dispatched.source = f->source;
     call->dispatched.error = &call->error;
     eb_dispatcher_take(&f->host.dispatcher, &call->dispatched);
@@ -347,8 +367,8 @@ static void sends_calls_only_to_servers_that_may_take_them(void **state)
 {
     (void)state;
     struct fixture *f = open_fixture(0);
-    f->parts[0].holders = 1U << 0;
-    f->parts[1].holders = 1U << 1 | 1U << 2;
+    set_holders(f, 0, 1U << 0);
+    set_holders(f, 1, 1U << 1 | 1U << 2);
     for (int i = 0; i < CALLS / 2; i++) {
         (void)take_call(f, 0, "echo");
         (void)take_call(f, 1, "echo");
@@ -370,7 +390,7 @@ static void fails_a_call_that_no_server_may_take(void **state)
 {
     (void)state;
     struct fixture *f = open_fixture(1);
-    f->parts[0].holders = 0;
+    set_holders(f, 0, 0);
     const struct test_call *call = take_call(f, 0, "echo");
     run_until_over(f);
     assert_int_equal(call->error.status, EB_STATUS_UNAVAILABLE);
@@ -384,9 +404,9 @@ static void does_not_let_such_a_call_hold_back_the_next_one(void **state)
 {
     (void)state;
     struct fixture *f = open_fixture(100);
-    struct part nowhere = {.fixture = f};
+    struct part nowhere = {.instance_count = 0};
     struct test_call *stuck = take_call(f, 0, "echo");
-    stuck->dispatched.filter.context = &nowhere;
+    stuck->dispatched.filter = find_holders(&nowhere);
     const struct test_call *next = take_call(f, 0, "echo");
     run_until(f, &f->over, 1);
     assert_false(stuck->is_over);
@@ -398,10 +418,11 @@ static void sends_a_paused_call_once_a_server_may_take_it(void **state)
 {
     (void)state;
     struct fixture *f = open_fixture(100);
-    f->parts[0].holders = 0;
-    const struct test_call *call = take_call(f, 0, "echo");
+    set_holders(f, 0, 0);
+    struct test_call *call = take_call(f, 0, "echo");
     run_until(f, &call->dispatched.attempts, 2);
-    f->parts[0].holders = 1U << 1;
+    set_holders(f, 0, 1U << 1);
+    call->dispatched.filter = find_holders(&f->parts[0]);
     run_until_over(f);
     assert_int_equal(call->error.status, EB_STATUS_OK);
     assert_int_equal(count_at(f, 1), 1);
@@ -412,8 +433,8 @@ static void holds_back_only_calls_of_the_same_group(void **state)
 {
     (void)state;
     struct fixture *f = open_fixture(0);
-    f->parts[0].holders = 1U << 0;
-    f->parts[1].holders = 1U << 1;
+    set_holders(f, 0, 1U << 0);
+    set_holders(f, 1, 1U << 1);
     for (int i = 0; i < 2 * EB_WINDOW_FIRST; i++) {
         (void)take_call(f, 0, "silent");
     }
@@ -429,15 +450,14 @@ static void holds_back_only_calls_for_the_same_servers(void **state)
 {
     (void)state;
     struct fixture *f = open_fixture(0);
-    f->parts[0].holders = 1U << 0;
-    f->parts[1].holders = 1U << 1;
+    set_holders(f, 0, 1U << 0);
+    set_holders(f, 1, 1U << 1);
     for (int i = 0; i < EB_WINDOW_FIRST + 10; i++) {
         (void)take_call(f, 0, "silent");
     }
     /* In the same group, as a call for another version of the part is. */
     struct test_call *other = take_call(f, 0, "echo");
-    other->dispatched.filter.context = &f->parts[1];
-    other->dispatched.filter.servers = &f->parts[1];
+    other->dispatched.filter = find_holders(&f->parts[1]);
     run_until(f, &f->over, 1);
     assert_true(other->is_over);
     assert_int_equal(other->error.status, EB_STATUS_OK);
@@ -450,7 +470,7 @@ static void sources_take_turns(void **state)
     (void)state;
     struct fixture *f = open_fixture(0);
     struct test_call *last = NULL;
-    f->parts[0].holders = 1U << 0;
+    set_holders(f, 0, 1U << 0);
     while (eb_dispatch_group_count_waiting(&f->parts[0].group) == 0) {
         last = take_call(f, 0, "silent");
         (void)eb_dispatch_host_run(&f->host);
@@ -485,7 +505,7 @@ static void sends_unary_calls_to_a_server_without_streams_alone(void **state)
 {
     (void)state;
     struct fixture *f = open_fixture(2);
-    f->parts[0].holders = 1U << 0;
+    set_holders(f, 0, 1U << 0);
     const struct test_call *call = take_call(f, 0, "unary");
     run_until_over(f);
     assert_int_equal(call->error.status, EB_STATUS_OK);
@@ -506,7 +526,7 @@ static void moves_a_call_from_a_broken_server(void **state)
 {
     (void)state;
     struct fixture *f = open_fixture(2);
-    f->parts[0].holders = 1U << 0 | 1U << 1;
+    set_holders(f, 0, 1U << 0 | 1U << 1);
     f->wrong_status = EB_STATUS_INTERNAL;
     f->wrong_count = 1;
     struct test_call *call = take_call(f, 0, "echo");
@@ -525,7 +545,7 @@ static void sends_a_second_attempt_only_to_a_server_that_may_take_it(void **stat
 {
     (void)state;
     struct fixture *f = open_fixture(2);
-    f->parts[0].holders = 1U << 0 | 1U << 1;
+    set_holders(f, 0, 1U << 0 | 1U << 1);
     eb_dispatch_group_init(&f->parts[0].group, 1, 100, EB_HEDGE_DELAY_MIN_NS);
     const struct eb_dispatch_counters *counters = counters_of(f, 0);
     for (int i = 0; i < EB_HEDGE_SAMPLES_MIN; i++) {
@@ -554,7 +574,7 @@ static void sends_no_hedge_to_a_suspect_server(void **state)
 {
     (void)state;
     struct fixture *f = open_fixture(2);
-    f->parts[0].holders = 1U << 0 | 1U << 1;
+    set_holders(f, 0, 1U << 0 | 1U << 1);
     eb_dispatch_group_init(&f->parts[0].group, 1, 100, EB_HEDGE_DELAY_MIN_NS);
     for (int i = 0; i < EB_HEDGE_SAMPLES_MIN; i++) {
         (void)take_call(f, 0, "echo");
@@ -623,7 +643,7 @@ static void moves_a_call_that_was_answered_from_another_version(void **state)
 {
     (void)state;
     struct fixture *f = open_fixture(2);
-    f->parts[0].holders = 1U << 0 | 1U << 2;
+    set_holders(f, 0, 1U << 0 | 1U << 2);
     f->wrong_count = 1;
     const struct test_call *call = take_call(f, 0, "echo");
     run_until_over(f);
@@ -639,7 +659,7 @@ static void moves_a_call_that_was_answered_from_another_version(void **state)
     assert_int_equal(counters_of(f, 0)->sent_bytes % 2, 0); /* two attempts of the same size */
     /* There is no other server with the part. */
     f->wrong_count = 1;
-    f->parts[0].holders = 1U << 0;
+    set_holders(f, 0, 1U << 0);
     call = take_call(f, 0, "echo");
     run_until_over(f);
     assert_int_equal(call->error.status, EB_STATUS_NOT_FOUND);
@@ -671,7 +691,7 @@ static void does_not_bound_resends_to_the_only_server(void **state)
 {
     (void)state;
     struct fixture *f = open_fixture(2);
-    f->parts[0].holders = 1U << 0;
+    set_holders(f, 0, 1U << 0);
     for (int i = 0; i < 3; i++) {
         const struct test_call *call = take_call(f, 0, "busy");
         run_until_over(f);
@@ -687,8 +707,8 @@ static void lets_one_failure_abandon_the_other_calls(void **state)
 {
     (void)state;
     struct fixture *f = open_fixture(0);
-    f->parts[0].holders = 1U << 0;
-    f->parts[1].holders = 1U << 0 | 1U << 1;
+    set_holders(f, 0, 1U << 0);
+    set_holders(f, 1, 1U << 0 | 1U << 1);
     for (int i = 0; i < 8; i++) {
         take_call(f, (uint32_t)i % PARTS, "silent")->abandons_others = true;
     }

@@ -237,26 +237,6 @@ static void takes_only_one_with_room(void **state)
     assert_null(eb_replica_choose(&f.group, &f.terms));
 }
 
-static void takes_only_one_that_may_have_the_call(void **state)
-{
-    (void)state;
-    struct fixture f;
-    begin_choices(&f, 3);
-    f.terms.may_take = is_not_second;
-    f.terms.context = &f;
-    count_choices(&f);
-    assert_share(f.chosen[0], 2);
-    assert_share(f.chosen[2], 2);
-    /* A good one that may not have the call is no reason to wait. */
-    eject(&f.replicas[0]);
-    eject(&f.replicas[2]);
-    count_choices(&f);
-    assert_share(f.chosen[0], 2);
-    assert_share(f.chosen[2], 2);
-    f.terms.may_take = is_nobody;
-    assert_null(eb_replica_choose(&f.group, &f.terms));
-}
-
 static void falls_back_to_ejected_then_to_suspect_ones(void **state)
 {
     (void)state;
@@ -317,7 +297,6 @@ EB_TEST_GROUP(replica_choice)
         cmocka_unit_test(spreads_the_first_calls),
         cmocka_unit_test(never_takes_one_that_was_tried),
         cmocka_unit_test(takes_only_one_with_room),
-        cmocka_unit_test(takes_only_one_that_may_have_the_call),
         cmocka_unit_test(falls_back_to_ejected_then_to_suspect_ones),
         cmocka_unit_test(readmits_one_whose_ejection_is_over),
         cmocka_unit_test(passes_over_new_ones),
