@@ -783,7 +783,8 @@ static bool compute_lookup(struct eb_lookup *lookup)
  * is now REMOTE or QUEUED. */
 static bool run_remote(struct eb_lookup *lookup)
 {
-    if (!eb_remote_begin(lookup) || !eb_remote_is_open(lookup)) {
+    bool is_sent = eb_remote_prepare(lookup) && check_share(lookup) && eb_remote_send(lookup);
+    if (!is_sent || !eb_remote_is_open(lookup)) {
         return !eb_remote_end(lookup) || compute_lookup(lookup);
     }
     lookup->looked_ns = uv_hrtime();

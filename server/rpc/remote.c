@@ -486,7 +486,7 @@ static bool list_legs(struct eb_remote *remote)
     return true;
 }
 
-bool eb_remote_begin(struct eb_lookup *lookup)
+bool eb_remote_prepare(struct eb_lookup *lookup)
 {
     struct eb_arena *arena = &lookup->remote_arena;
     const struct eb_limits *limits = &lookup->pool->limits;
@@ -505,11 +505,13 @@ bool eb_remote_begin(struct eb_lookup *lookup)
         .version = {
             lookup->version->model, lookup->version->version, lookup->version->tables.manifest}};
     lookup->remote = remote;
-    if (!split_queries(remote) || !check_parts_there(remote) || !list_legs(remote)) {
-        return false;
-    }
-    remote->leg_deadline_ns = find_leg_deadline(remote);
-    return send_legs(remote);
+    return split_queries(remote) && check_parts_there(remote) && list_legs(remote);
+}
+
+bool eb_remote_send(struct eb_lookup *lookup)
+{
+    lookup->remote->leg_deadline_ns = find_leg_deadline(lookup->remote);
+    return send_legs(lookup->remote);
 }
 
 bool eb_remote_is_open(const struct eb_lookup *lookup)

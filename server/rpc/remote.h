@@ -9,13 +9,15 @@
 
 #include "server/rpc/lookup_state.h"
 
-/* Sends the legs of a checked lookup whose plan has remote queries: at once as many as have answers
- * that fit into two slabs (route_slab_bytes), and the others as these are answered. One leg to each
- * part need not wait, unless queries are cut into slices (remote_slice.h). Returns false with
- * lookup->error set if that is not possible; then nothing is in flight. Otherwise
- * pool->on_remote_over follows when all legs are over, never from within this call. It does not
- * follow if no leg is needed, as eb_remote_is_open says. */
-bool eb_remote_begin(struct eb_lookup *lookup);
+/* Divides the remote queries of a checked lookup into legs, and takes memory for the rows that they
+ * will bring. Returns false with lookup->error set if that is not possible. */
+bool eb_remote_prepare(struct eb_lookup *lookup);
+/* Sends the legs: at once as many as have answers that fit into two slabs (route_slab_bytes), and
+ * the others as these are answered. One leg to each part need not wait, unless queries are cut into
+ * slices (remote_slice.h). Returns false with lookup->error set if that is not possible; then
+ * nothing is in flight. Otherwise pool->on_remote_over follows when all legs are over, never from
+ * within this call. It does not follow if no leg is needed, as eb_remote_is_open says. */
+bool eb_remote_send(struct eb_lookup *lookup);
 /* Returns whether a leg of the lookup is in flight. */
 bool eb_remote_is_open(const struct eb_lookup *lookup);
 

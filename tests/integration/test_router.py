@@ -420,12 +420,17 @@ class RouterTest(unittest.TestCase):
             wait_until(lambda: Metrics(router).get('embag_pool_bytes', pool='answer') > 150e6, 20,
                        'the others to hold memory')
             # 56 MB of results are less than what is left, but more than half of it.
-            status, text = error_of(self.sum_pairs, client, np.ones(220000, '<i4'))
+            refused = [error_of(self.sum_pairs, client, np.ones(220000, '<i4'))]
+            # So are 56 MB of rows that a silent part would send.
+            refused.append(error_of(client.lookup, pb.LookupRequest(queries=[pb.BagQuery(
+                table='t', indices_i32=rows[:1].repeat(110000).tobytes(),
+                reduction=pb.REDUCTION_NONE)]), 20))
         finally:
             self.cluster.servers[0, 0].release()
-        self.assertEqual(status, grpc.StatusCode.RESOURCE_EXHAUSTED)
-        self.assertIn('more than this connection may now use', text)
-        self.assertEqual(Metrics(router).sum('embag_refused_total', reason='memory'), 1)
+        for status, text in refused:
+            self.assertEqual(status, grpc.StatusCode.RESOURCE_EXHAUSTED)
+            self.assertIn('more than this connection may now use', text)
+        self.assertEqual(Metrics(router).sum('embag_refused_total', reason='memory'), 2)
         for future in futures:
             future.cancel()
 
