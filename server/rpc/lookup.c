@@ -747,7 +747,7 @@ static bool is_in_time(struct eb_lookup *lookup, uint64_t now_ns)
     if (now_ns >= lookup->deadline_ns) {
         lookup->refusal = EB_REFUSAL_EXPIRED;
         eb_error_set(&lookup->error, EB_STATUS_DEADLINE_EXCEEDED,
-            "the deadline passed before the request was read and checked");
+            "the deadline passed before the values could be computed");
         return false;
     }
     return true;

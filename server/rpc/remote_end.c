@@ -53,7 +53,7 @@ static bool fail_result(struct eb_lookup *lookup, uint32_t query, struct eb_erro
     return true;
 }
 
-/* Has the results fail that need a leg which has failed. */
+/* Fails the results that need a failed leg. */
 static bool fail_results(struct eb_remote *remote, const struct remote_leg *sent)
 {
     struct eb_error error;

@@ -140,6 +140,21 @@ static bool split_slice(struct eb_remote *remote, uint32_t number, const struct 
                    : eb_route_merge_begin(&slice->split, plan->ops, arena, &item->merge));
 }
 
+/* Counts the rows of a query that are fetched, which the answer may lack. Returns false with
+ * lookup->error set if there are too many. */
+static bool count_fetched(struct eb_remote *remote, const struct remote_query *query)
+{
+    struct eb_lookup *lookup = remote->lookup;
+    uint64_t bytes_max = lookup->pool->limits.response_bytes_max;
+    remote->fetched_bytes +=
+        query->fetch.job.bag_count * lookup->plan.queries[query->plan->number].result_row_bytes;
+    return remote->fetched_bytes <= bytes_max ||
+           eb_bag_query_refuse(&query->plan->position, &lookup->error, EB_STATUS_RESOURCE_EXHAUSTED,
+               "including this one, the request has more than %llu bytes of rows to fetch from "
+               "part servers (response_bytes_max)",
+               (unsigned long long)bytes_max);
+}
+
 /* Splits a query that is not cut. */
 static bool split_query(struct eb_remote *remote, struct remote_query *query)
 {
@@ -147,7 +162,8 @@ static bool split_query(struct eb_remote *remote, struct remote_query *query)
     const struct eb_plan_remote *from = query->plan;
     remote->slices[query->slice_first] = (struct remote_slice){.query = query};
     if (from->is_fetched &&
-        !eb_route_fetch_begin(&query->job, from->row_count, arena, &query->fetch)) {
+        (!eb_route_fetch_begin(&query->job, from->row_count, arena, &query->fetch) ||
+            !count_fetched(remote, query))) {
         return false;
     }
     return split_slice(

@@ -32,7 +32,7 @@ struct remote_slice {
     struct eb_route_query route;
     struct eb_route_split split;
     uint32_t open_sub_count; /* sub-queries whose legs are not over */
-    bool has_failed;         /* so has one of its legs */
+    bool has_failed;         /* one of its legs has failed */
     uint64_t rows_bytes; /* memory taken for its merge's rows, if the query is cut into slices */
 };
 
@@ -56,6 +56,7 @@ struct eb_remote {
     struct eb_leg_link *link;
     const struct eb_memory *memory; /* of the loop's answer pool */
     uint64_t slab_bytes;
+    uint64_t fetched_bytes; /* rows of the queries that are fetched */
     struct eb_route_version version;
     struct eb_route_caps caps;
     size_t query_count;

@@ -195,7 +195,8 @@ static bool check_layout_packed(
         if (is_divided) {
             return eb_failure_set(planning->failure,
                 "%s: it holds part %" PRIu32 " of %" PRIu32
-                " of its table's rows; a server cannot serve parts, so pack all rows",
+                " of its table's rows; start the server with --part and give it the version's "
+                "manifest, or pack all rows",
                 path_of(plan, &pieces[i]), packed->part, packed->parts);
         }
         if (packed->row_first != rows || packed->rows_total != table->tensor.dims[0]) {

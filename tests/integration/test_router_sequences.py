@@ -29,9 +29,12 @@ class LostPartTest(unittest.TestCase):
         values = rng.integers(-99, 99, (ROWS, 3))
         keys = rng.choice(10**4, ROWS, replace=False)
         cls.tables = {name: Table.of_values(name, 'f32', values) for name in ('keyed', 'dense')}
-        cls.tables['keyed'].keys = keys
+        wide = rng.integers(-99, 99, (ROWS, 1024))
+        cls.tables['wide'] = Table.of_values('wide', 'f32', wide)
         directory = write_model(cls.cluster.source, 'm', 1, list(cls.tables.values()))
-        np.save(directory + '/keyed.keys.npy', keys.astype('i8'))
+        for name in 'keyed', 'wide':
+            cls.tables[name].keys = keys
+            np.save(directory + '/%s.keys.npy' % name, keys.astype('i8'))
         cls.cluster.split('m', 1, placement={name: 'placement: rows' for name in cls.tables})
         cls.cluster.start_parts()
         router = cls.cluster.start_router()
@@ -136,6 +139,21 @@ class LostPartTest(unittest.TestCase):
         answer = self.client.lookup(self.request([self.lost_key()] * 4, allow_incomplete=True))
         result = answer.results[0]
         self.assertEqual((result.unreached, result.missing, list(result.shape)), (4, 0, [0, 3]))
+
+    def test_no_more_rows_are_fetched_than_an_answer_may_have(self):
+        router = self.cluster.start_router('--response-bytes-max', '65536')
+        client = self.cluster.connect(router)
+        wait_served(client, 1)
+        there = [int(k) for k in self.tables['wide'].keys if part_of_key(k, PARTS) != LOST]
+        request = self.request(there[:3] * 20)
+        query = request.queries[0]
+        query.table, query.max_len = 'wide', 1
+        self.assertEqual(list(client.lookup(request).results[0].shape), [1, 1024])
+        query.indices_i64 = np.array(there[:17], '<i8').tobytes()
+        code, text = error_of(lambda: client.lookup(request))
+        self.assertEqual(code.name, 'RESOURCE_EXHAUSTED')
+        self.assertIn('queries[0] "wide": including this one, the request has more than 65536 '
+                      'bytes of rows to fetch from part servers (response_bytes_max)', text)
 
     def test_without_leave_only_what_needs_the_part_fails(self):
         code, text = error_of(lambda: self.client.lookup(self.request([self.lost_key()])))

@@ -253,7 +253,7 @@ static void refuses_a_piece_of_a_table_that_is_served_in_pieces(void **state)
     format.rows_total = 18;
     assert_true(eb_packed_format_lay_out(&format, &failure));
     eb_packed_fixture_write(&fixture.scratch, "t.embag", &format);
-    eb_set_fixture_expect_failure(&fixture, "", "/t.embag", "a server cannot serve parts");
+    eb_set_fixture_expect_failure(&fixture, "", "/t.embag", "start the server with --part");
 }
 
 static void refuses_what_a_packed_table_cannot_be(void **state)
