@@ -557,6 +557,12 @@ void eb_grpc_client_cancel(struct eb_grpc_client_call *call)
     decide(call, EB_STATUS_CANCELLED, "the call was cancelled");
 }
 
+void eb_grpc_client_abandon(struct eb_grpc_client_call *call)
+{
+    call->user = NULL;
+    eb_grpc_client_cancel(call);
+}
+
 uint32_t eb_grpc_client_pushback_ms(const struct eb_grpc_client_call *call)
 {
     return call->pushback_ms;

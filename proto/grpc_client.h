@@ -54,6 +54,8 @@ void eb_grpc_client_write(struct eb_grpc_client_call *call, struct eb_outgoing *
 void eb_grpc_client_end_write(struct eb_grpc_client_call *call);
 /* Cancels the call. on_finish follows with CANCELLED at the next send. */
 void eb_grpc_client_cancel(struct eb_grpc_client_call *call);
+/* Cancels the call for an owner who may be gone by then: `user` is NULL in what follows. */
+void eb_grpc_client_abandon(struct eb_grpc_client_call *call);
 
 /* Returns the value of grpc-retry-pushback-ms, for use in on_finish. Returns 0 if the server sent
  * none, and UINT32_MAX if the call must not be tried again or the value is not a number. */

@@ -91,7 +91,7 @@ static void on_connection_message(
     struct eb_connection_stream *stream = find_stream(connection, from);
     connection->config->handler->on_heard(connection);
     if (!stream) {
-        if (attempt && attempt->unary == from) {
+        if (attempt) {
             connection->config->handler->on_message(attempt, bytes, size);
         } /* Otherwise it was given up earlier. */
         return;
@@ -137,9 +137,7 @@ static void on_finish(
     }
     struct eb_connection_stream *stream = find_stream(connection, from);
     /* The end of a call that this side has cancelled says nothing about the server. */
-    bool is_own = stream    ? stream->is_unsound
-                  : attempt ? attempt->unary != from
-                            : connection->probe != from;
+    bool is_own = stream ? stream->is_unsound : !attempt && connection->probe != from;
     if (!is_own) {
         connection->config->handler->on_heard(connection);
     }
@@ -148,7 +146,7 @@ static void on_finish(
     }
     if (stream) {
         end_stream(connection, stream, error);
-    } else if (attempt && attempt->unary == from) {
+    } else if (attempt) {
         uint32_t pushback_ms = eb_grpc_client_pushback_ms(from);
         attempt->unary = NULL;
         take_ended(connection, attempt, error->status, pushback_ms);
@@ -413,7 +411,7 @@ static void take_call_back(struct eb_connection *connection, struct eb_attempt *
     eb_attempt_list_remove(&connection->attempts, attempt);
     attempt->connection = NULL;
     if (attempt->unary) {
-        eb_grpc_client_cancel(attempt->unary);
+        eb_grpc_client_abandon(attempt->unary);
         connection->is_dirty = true;
     }
 }

@@ -43,8 +43,11 @@ bool eb_dispatch_pay_resend(struct eb_dispatch_call *call, bool is_lost, uint64_
         call->was_resent_free = true;
         return true;
     }
-    return !eb_peer_set_has_several(&dispatcher->servers, &call->filter) ||
-           eb_resend_budget_take(&call->group->resends, now_ns);
+    /* A client's only server may be asked again. What a router sends is paid for even if the part
+     * has one server left, because others send to that one as well. */
+    bool is_free =
+        !call->has_replicas && !eb_peer_set_has_several(&dispatcher->servers, &call->filter);
+    return is_free || eb_resend_budget_take(&call->group->resends, now_ns);
 }
 
 struct eb_hedge_call eb_dispatch_describe(const struct eb_dispatch_call *call)

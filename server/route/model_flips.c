@@ -287,7 +287,7 @@ uint64_t eb_model_flips_step(struct eb_model_flips *flips, const struct eb_flips
 /* ---- routes ---- */
 
 static bool add_route(struct eb_route_table *table, const struct eb_flips_model *model,
-    const struct eb_flips_version *version,
+    const struct eb_flips_version *version, const struct eb_part_view *view,
     uint64_t (*instance_of)(const void *context, uint32_t peer), const void *context)
 {
     const struct eb_routed_version *routed = &version->routed;
@@ -303,9 +303,9 @@ static bool add_route(struct eb_route_table *table, const struct eb_flips_model 
             }
         }
     }
-    if (entry && version->view.is_failed) {
+    if (entry && view->is_failed) {
         struct eb_failure text;
-        eb_part_view_explain(&version->view, &text);
+        eb_part_view_explain(view, &text);
         return eb_route_entry_fail(entry, text.text);
     }
     return entry;
@@ -320,8 +320,13 @@ struct eb_route_table *eb_model_flips_make_routes(const struct eb_model_flips *f
         const struct eb_flips_model *model = &flips->models[i];
         for (size_t k = 0; is_good && k < model->version_count; k++) {
             const struct eb_flips_version *version = &model->versions[k];
-            if (version->set && (version->routed.is_loaded || version->view.is_failed)) {
-                is_good = add_route(table, model, version, instance_of, context);
+            struct eb_part_view view = {0};
+            if (version->set) {
+                /* The map may have changed since the last step. */
+                view = eb_part_map_view(flips->map, version->set, 0);
+            }
+            if (version->set && (version->routed.is_loaded || view.is_failed)) {
+                is_good = add_route(table, model, version, &view, instance_of, context);
             }
         }
     }

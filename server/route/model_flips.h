@@ -66,8 +66,8 @@ bool eb_model_flips_take(
  * EB_FLIP_NEVER: when something changes. */
 uint64_t eb_model_flips_step(struct eb_model_flips *flips, const struct eb_flips_terms *terms);
 
-/* Returns a table of the replicas of all versions that are in memory, and of those that failed at
- * all servers of a part in the last step. `instance_of` returns the number of a peer's process, 0
+/* Returns a table of the replicas of all versions that are in memory, and of those that have failed
+ * at all servers of a part. `instance_of` returns the number of a peer's process, 0
  * if it is gone. Returns NULL if out of memory. */
 struct eb_route_table *eb_model_flips_make_routes(const struct eb_model_flips *flips,
     uint64_t (*instance_of)(const void *context, uint32_t peer), const void *context);

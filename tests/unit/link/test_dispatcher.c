@@ -541,6 +541,22 @@ static void moves_a_call_from_a_broken_server(void **state)
     close_fixture(f);
 }
 
+/* Calls of many clients go to it, each of which would be sent several times. */
+static void asks_the_last_server_of_a_part_again_within_the_budget(void **state)
+{
+    (void)state;
+    struct fixture *f = open_fixture(100);
+    set_holders(f, 0, 1U << 0);
+    f->wrong_status = EB_STATUS_UNAVAILABLE;
+    f->wrong_count = 3;
+    struct test_call *call = take_call(f, 0, "echo");
+    call->dispatched.has_replicas = true;
+    run_until_over(f);
+    assert_int_equal(call->error.status, EB_STATUS_UNAVAILABLE);
+    assert_int_equal(call->dispatched.attempts, 2);
+    close_fixture(f);
+}
+
 static void sends_a_second_attempt_only_to_a_server_that_may_take_it(void **state)
 {
     (void)state;
@@ -752,6 +768,7 @@ EB_TEST_GROUP(dispatcher)
         cmocka_unit_test(sources_take_turns),
         cmocka_unit_test(sends_unary_calls_to_a_server_without_streams_alone),
         cmocka_unit_test(moves_a_call_from_a_broken_server),
+        cmocka_unit_test(asks_the_last_server_of_a_part_again_within_the_budget),
         cmocka_unit_test(sends_a_second_attempt_only_to_a_server_that_may_take_it),
         cmocka_unit_test(sends_no_hedge_to_a_suspect_server),
         cmocka_unit_test(leaves_hedges_to_routers),

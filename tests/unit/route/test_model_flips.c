@@ -272,6 +272,11 @@ static void routes_tell_which_versions_have_failed(void **state)
     assert_string_equal(entry->failure, "part 1: m/2: t.embag: junk");
     assert_false(eb_route_entry_is_complete(NULL));
     eb_route_table_destroy(table);
+    hold_versions(fixture, 1, 1u << 1); /* There has been no step since. */
+    table = eb_model_flips_make_routes(&fixture->flips, instance_of, NULL);
+    assert_non_null(table);
+    assert_null(eb_route_table_find(table, "m", 2, 101));
+    eb_route_table_destroy(table);
 }
 
 static void forgets_models_that_are_gone(void **state)
