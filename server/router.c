@@ -21,8 +21,6 @@
 #define CONNECT_TIMEOUT_NS (5 * NS_PER_S)
 /* Part servers are near, and another one has the part: a host that is gone is given up soon. */
 #define UNACKNOWLEDGED_MS_MAX 2000
-/* Room for protobuf's part of an answer beside its values. */
-#define ANSWER_BYTES_SPARE (1u << 20)
 /* The requests to one part may hold this fraction of a loop's answer memory. */
 #define PART_FRACTION 4
 /* Time until a step is tried again that has failed for lack of memory. */
@@ -405,7 +403,10 @@ struct eb_router *eb_router_open(
 bool eb_router_attach(struct eb_router *router, struct eb_loop **loops, uint32_t count)
 {
     const struct eb_limits *limits = &router->config->limits;
-    uint64_t answer_bytes = limits->response_bytes_max + ANSWER_BYTES_SPARE;
+    /* The sums of a part have more bytes than the results if these are of a shorter type. */
+    uint64_t values_bytes = limits->response_bytes_max > limits->route_slab_bytes
+                                ? limits->response_bytes_max
+                                : limits->route_slab_bytes;
     uint64_t memory_bytes = limits->answer_memory_bytes / count; /* of one loop */
     struct eb_leg_link_options options = {
         .targets = &router->targets,
@@ -416,7 +417,7 @@ bool eb_router_attach(struct eb_router *router, struct eb_loop **loops, uint32_t
         .hedge_delay_min_ns = limits->hedge_delay_min_us * NS_PER_US,
         .hedge_percent = (uint32_t)limits->hedge_percent,
         .part_bytes_max = memory_bytes / PART_FRACTION,
-        .answer_bytes_max = answer_bytes < UINT32_MAX ? (uint32_t)answer_bytes : UINT32_MAX,
+        .values_bytes_max = (uint32_t)values_bytes,
     };
     struct eb_error error;
     router->links = calloc(count, sizeof(struct eb_leg_link *));

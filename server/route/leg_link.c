@@ -9,6 +9,8 @@
 
 /* Most attempts of a leg after the first one, within the budget of its part. */
 #define LEG_RETRIES_MAX 4
+/* Room for protobuf's part of an answer beside its values. */
+#define ANSWER_BYTES_SPARE (1u << 20)
 /* Memory that decoding may take in addition to four times the message: many small results take more
  * memory than bytes in the message. */
 #define DECODE_BYTES_SPARE (16 * 1024 * 1024)
@@ -187,6 +189,11 @@ static const struct eb_dispatch_handler leg_handler = {
 const struct eb_memory *eb_leg_link_memory(const struct eb_leg_link *link)
 {
     return &link->options.memory;
+}
+
+uint32_t eb_leg_link_values_bytes_max(const struct eb_leg_link *link)
+{
+    return link->options.values_bytes_max;
 }
 
 /* ---- routes ---- */
@@ -458,7 +465,7 @@ bool eb_leg_link_open(const struct eb_leg_link_options *options, uv_loop_t *loop
                            .connections = 1,
                            .asks_instances = true,
                            .retries_max = LEG_RETRIES_MAX,
-                           .answer_bytes_max = options->answer_bytes_max},
+                           .answer_bytes_max = options->values_bytes_max + ANSWER_BYTES_SPARE},
             .handler = &leg_handler,
             .context = link}};
     if (!open_link_access(link, error)) {

@@ -30,7 +30,7 @@ struct eb_leg_link_options {
     uint64_t resolve_interval_ns;
     uint64_t hedge_delay_min_ns;
     uint32_t hedge_percent;
-    uint32_t answer_bytes_max;
+    uint32_t values_bytes_max; /* most bytes of values in the answer to a leg */
     /* Most bytes of the legs to one part. More are refused, so that a part that answers slowly does
      * not take the memory that requests to the others need. A single leg is not refused. */
     uint64_t part_bytes_max;
@@ -88,6 +88,8 @@ const struct eb_route_table *eb_leg_link_routes(const struct eb_leg_link *link);
 /* Returns the memory for the legs' messages. A connection may still hold one after its leg is over,
  * until the link is destroyed. */
 const struct eb_memory *eb_leg_link_memory(const struct eb_leg_link *link);
+/* Returns the option values_bytes_max. A leg must not ask for more. */
+uint32_t eb_leg_link_values_bytes_max(const struct eb_leg_link *link);
 
 /* Returns an id for a leg's message, which must then be sent with it or given back. Returns 0 if
  * there are too many legs. */

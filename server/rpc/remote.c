@@ -36,6 +36,15 @@ bool eb_remote_refuse_memory(struct eb_lookup *lookup)
 
 /* ---- splitting ---- */
 
+/* Returns route_slab_bytes, but at most what an answer to a leg may have: that setting may have
+ * been raised since the start. */
+static uint64_t find_slab_bytes(const struct eb_lookup *lookup)
+{
+    uint64_t bytes_max = eb_leg_link_values_bytes_max(lookup->pool->legs);
+    uint64_t slab_bytes = lookup->pool->limits.route_slab_bytes;
+    return slab_bytes < bytes_max ? slab_bytes : bytes_max;
+}
+
 /* Returns the bytes that the remote arena may take: in proportion to what the request's other
  * limits allow. */
 static size_t find_remote_bytes_max(const struct eb_lookup *lookup)
@@ -56,7 +65,7 @@ static size_t find_remote_bytes_max(const struct eb_lookup *lookup)
     }
     size_t list_bytes = plan->counts.index_count * REMOTE_BYTES_PER_INDEX +
                         plan->counts.result_rows * REMOTE_BYTES_PER_BAG;
-    size_t slab_bytes = lookup->pool->limits.route_slab_bytes;
+    size_t slab_bytes = find_slab_bytes(lookup);
     /* Two slices that follow each other have more bytes than one may have. */
     size_t slice_count = plan->remote_count + 2 * rows_bytes / (slab_bytes / EB_SLICES_PER_SLAB);
     /* Each leg but the last of a part has half of the most bytes, in its request or its answer, or
@@ -489,7 +498,7 @@ static bool list_legs(struct eb_remote *remote)
 bool eb_remote_prepare(struct eb_lookup *lookup)
 {
     struct eb_arena *arena = &lookup->remote_arena;
-    const struct eb_limits *limits = &lookup->pool->limits;
+    uint64_t slab_bytes = find_slab_bytes(lookup);
     eb_arena_reset(arena, find_remote_bytes_max(lookup));
     struct eb_remote *remote = eb_arena_take(arena, sizeof *remote);
     if (!remote) {
@@ -498,9 +507,9 @@ bool eb_remote_prepare(struct eb_lookup *lookup)
     *remote = (struct eb_remote){.lookup = lookup,
         .link = lookup->pool->legs,
         .memory = &lookup->pool->answer_memory,
-        .slab_bytes = limits->route_slab_bytes,
-        .caps = {.request_bytes = limits->route_slab_bytes / 2,
-            .answer_bytes = limits->route_slab_bytes,
+        .slab_bytes = slab_bytes,
+        .caps = {.request_bytes = slab_bytes / 2,
+            .answer_bytes = slab_bytes,
             .queries = LEG_QUERIES_MAX},
         .version = {
             lookup->version->model, lookup->version->version, lookup->version->tables.manifest}};

@@ -490,6 +490,19 @@ class RouterTest(unittest.TestCase):
         np.testing.assert_array_equal(
             np.frombuffer(answer.results[1].values, '<f4'), values[3])
 
+    def test_sums_of_parts_may_be_larger_than_an_answer(self):
+        values = np.arange(20 * 128).reshape(20, 128) % 64
+        write_model(self.cluster.source, 'm', 2, [Table.of_values('t', 'f16', values)])
+        self.cluster.split('m', 2, placement={'t': 'placement: rows'})
+        self.cluster.start_parts()
+        client = self.cluster.connect(self.cluster.start_router(
+            '--loops', '1', '--response-bytes-max', '1500000'))
+        wait_served(client, 2)
+        rows = np.arange(11200, dtype='<i4') % 20    # 1.4 MB of f16, 2.9 MB of f32 from each part
+        np.testing.assert_array_equal(
+            np.frombuffer(self.sum_pairs(client, rows).results[0].values, '<f2').reshape(-1, 128),
+            values[rows].reshape(-1, 2, 128).sum(1))
+
     def test_a_request_may_take_more_than_a_part_is_allowed(self):
         """The share of the memory that requests to one part may have is for those of others."""
         values = np.arange(20 * 128, dtype='<f4').reshape(20, 128)

@@ -66,7 +66,7 @@ struct eb_leg_link_options make_link_options(struct link_fixture *f)
         .connect_timeout_ns = LINK_PATIENCE_NS,
         .unacknowledged_ms_max = 1000,
         .resolve_interval_ns = LINK_PATIENCE_NS,
-        .answer_bytes_max = 1U << 20,
+        .values_bytes_max = 1U << 20,
         .part_bytes_max = LINK_PART_BYTES_MAX,
         .memory = {.take = take_counted, .give = give_counted, .context = f}};
 }
