@@ -213,7 +213,7 @@ static void log_flip(const struct eb_flips_model *model)
     }
 }
 
-/* Has the loops serve what was chosen, of the models that go back to a lower version or of the
+/* Sends the choices of the models that go back to a lower version to the loops, or those of all
  * others. */
 static void serve_choices(struct eb_router *router, bool goes_back)
 {

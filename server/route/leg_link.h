@@ -16,7 +16,7 @@
 
 /* Most legs of one loop at the same time. A leg beyond that is refused. */
 #define EB_LEGS_MAX 16384
-/* Time after which a request is to be sent again whose legs were refused. */
+/* Pause that a caller is told if its request's legs were refused. */
 #define EB_LEG_RETRY_AFTER_MS 20
 
 struct eb_leg_link; /* opaque */

@@ -89,8 +89,7 @@ static bool check_owned_parts(const struct eb_part_holding *holding, struct eb_e
             error, "a version whose number of parts is", holding->parts, EB_PARTS_MAX);
     }
     if (holding->owned_count > holding->parts) {
-        return refuse_message(
-            error, "a version of which it has parts:", holding->owned_count, holding->parts);
+        return refuse_message(error, "parts of one version:", holding->owned_count, holding->parts);
     }
     for (size_t i = 0; i < holding->owned_count; i++) {
         if (holding->owned[i] >= holding->parts) {
@@ -114,7 +113,7 @@ static bool check_sizes(const struct message_sizes *sizes, struct eb_error *erro
     }
     if (sizes->name_bytes > EB_PART_MAP_NAME_BYTES_MAX) {
         return refuse_message(
-            error, "models whose names' bytes are", sizes->name_bytes, EB_PART_MAP_NAME_BYTES_MAX);
+            error, "bytes of names of models:", sizes->name_bytes, EB_PART_MAP_NAME_BYTES_MAX);
     }
     return sizes->error_bytes <= EB_PART_MAP_ERROR_BYTES_MAX ||
            refuse_message(error, "error texts whose bytes are", sizes->error_bytes,
@@ -128,7 +127,8 @@ static bool check_message(
     const struct eb_part_choice *role = &message->role;
     *sizes = (struct message_sizes){0};
     if (message->instance == 0) {
-        eb_error_set(error, EB_STATUS_INTERNAL, "the server's instance is 0; expected another one");
+        eb_error_set(
+            error, EB_STATUS_INTERNAL, "the server's instance is 0; expected a number above 0");
         return false;
     }
     if (role->parts > EB_PARTS_MAX || (role->parts != 0 && role->part >= role->parts)) {

@@ -30,8 +30,8 @@ static const char hint_reach[] = "check that the server runs, that the network l
                                  "reach it and, with TLS, the certificates of both";
 static const char hint_answers[] = "check the server's log, and that the address is that of an "
                                    "embagd";
-static const char hint_messages[] = "check that the server is embagd, of a release next to "
-                                    "this one";
+static const char hint_messages[] = "check that the server is embagd, of this release or "
+                                    "an adjacent one";
 
 /* ---- log ---- */
 
