@@ -199,8 +199,7 @@ static bool keep_pending(struct eb_plan *plan, const struct eb_bag_query_positio
     bool is_pending = false;
     for (size_t i = 0; i < count; i++) {
         /* Rows that cannot be reached leave their bags. */
-        bool may_lose_rows =
-            plan->request->allow_incomplete && drafts[i].feature->table->is_remote;
+        bool may_lose_rows = plan->request->allow_incomplete && drafts[i].feature->table->is_remote;
         is_pending = is_pending || may_lose_rows || has_remote_keys(&drafts[i]);
     }
     if (!is_pending) {
