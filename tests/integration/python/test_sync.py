@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import unittest
 from unittest import mock
 
 import numpy as np
@@ -466,6 +467,17 @@ class Files(SyncTest):
         self.assert_part(1, 1)
 
 
+class Delays(unittest.TestCase):
+    """How long a copy waits after failures."""
+
+    def test_the_delay_doubles_up_to_half_a_minute(self):
+        from embag.sync.errors import delay_s
+        for failures, most in ((1, 0.5), (2, 1), (6, 16), (7, 30), (1024, 30), (1025, 30),
+                               (10**9, 30)):
+            self.assertLessEqual(most / 2, delay_s(failures))
+            self.assertLessEqual(delay_s(failures), most)
+
+
 class Errors(SyncTest):
     """Sources that are wrong, damaged or away."""
 
@@ -521,7 +533,7 @@ class Errors(SyncTest):
         self.assertGreater(len(data), head + 1)
         for have, begin in (
                 (data[:head + 1000], head), (data[:head - 1], 0), (b'x' * 9000, 0), (b'', 0),
-                (data[:-1] + b'?', head), (data, len(data)), (data + b'more', len(data))):
+                (data[:-1] + bytes([data[-1] ^ 1]), head), (data, len(data)), (data + b'more', len(data))):
             with open(partial, 'wb') as out:
                 out.write(have)
             opened.clear()

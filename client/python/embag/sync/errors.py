@@ -14,6 +14,8 @@ from embag.importer.source import CheckpointError
 # Attempts without any progress before a copy fails.
 ATTEMPTS_MAX = 6
 _DELAY_S, _DELAY_S_MAX = 0.5, 30.0
+# After these, the delay is the longest one.
+_DOUBLINGS_MAX = 6
 
 Result = TypeVar('Result')
 
@@ -47,9 +49,10 @@ def need(module: str, purpose: str) -> Any:
 
 
 def delay_s(failures: int) -> float:
-    """Returns the seconds to wait after this many failures in a row, at least 1. They double, and
+    """Returns the seconds to wait after `failures` (at least 1) failures in a row. They double, and
     are spread so that many servers do not come back at once."""
-    return min(_DELAY_S * 2.0 ** (failures - 1), _DELAY_S_MAX) * random.uniform(0.5, 1)
+    doublings = min(failures - 1, _DOUBLINGS_MAX)
+    return min(_DELAY_S * 2.0 ** doublings, _DELAY_S_MAX) * random.uniform(0.5, 1)
 
 
 def pause(seconds: float, stop: threading.Event) -> None:
