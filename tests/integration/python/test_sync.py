@@ -2,6 +2,7 @@
 leaves."""
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -217,8 +218,8 @@ class Files(SyncTest):
 
     def test_numbers_are_checked(self):
         for option, text, expected in (
-                ('--every', 'x', 'seconds from 0 to 10000000'),
-                ('--every', '-1', 'seconds from 0 to 10000000'),
+                ('--every', 'x', 'seconds from 1 to 10000000'),
+                ('--every', '0.9', 'seconds from 1 to 10000000'),
                 ('--grace', 'nan', 'seconds from 0 to 10000000'),
                 ('--grace', '10000000.1', 'seconds from 0 to 10000000'),
                 ('--versions', '1000001', 'a number from 0 to 1000000'),
@@ -248,7 +249,7 @@ class Files(SyncTest):
         for line in range(1, 200, 7):
             done = subprocess.run(
                 [sys.executable, '-I', '-B', '-c', SIGNALLED, str(line), self.url,
-                 self.join('copy'), '--part', '0/3', '--every', '0'],
+                 self.join('copy'), '--part', '0/3', '--every', '1'],
                 capture_output=True, text=True, timeout=SECONDS, check=False)
             self.assertEqual((done.returncode, done.stderr), (143, ''))
 
@@ -390,8 +391,7 @@ class Files(SyncTest):
                 command(self.url, self.join('copy'), '--part', '0/3', '--until-present'),
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as sync:
             self.assertIn('has no models', sync.stdout.readline())
-            os.mkdir(self.join('source'))
-            os.mkdir(self.join('source', 'm'))
+            os.makedirs(self.join('source', 'm', '1'))
             self.assertTrue(any('waiting for a version in the source' in line
                                 for line in sync.stdout))
             os.rename(self.join('away', 'm', '1'), self.join('source', 'm', '1'))
@@ -533,7 +533,8 @@ class Errors(SyncTest):
         self.assertGreater(len(data), head + 1)
         for have, begin in (
                 (data[:head + 1000], head), (data[:head - 1], 0), (b'x' * 9000, 0), (b'', 0),
-                (data[:-1] + bytes([data[-1] ^ 1]), head), (data, len(data)), (data + b'more', len(data))):
+                (data[:-1] + bytes([data[-1] ^ 1]), head), (data, len(data)),
+                (data + b'more', len(data))):
             with open(partial, 'wb') as out:
                 out.write(have)
             opened.clear()
@@ -634,6 +635,128 @@ class Errors(SyncTest):
                 file.write(text)
             self.refuses('--part', '1/3', '--grace', '0', because=said)
             self.assertEqual(self.versions(), ['1'])
+
+    def test_an_error_of_one_model_does_not_stop_the_others(self):
+        from embag.sync import SyncError
+        from embag.sync.stores import DirectoryStore
+        for model in ('a', 'b'):
+            self.write_version(1, model=model)
+        for model in ('gone', 'm'):
+            self.write_version(5, model=model)
+        self.syncs('--part', '1/3')
+        shutil.rmtree(self.join('source', 'gone'))
+        shutil.rmtree(self.join('source', 'm', '5'))
+        with open(self.join('source', 'a', 'model.yaml'), 'wb') as file:
+            file.truncate((16 << 20) + 1)
+        self.write_version(2, model='a')
+        self.write_version(2)
+        shutil.rmtree(self.join('source', 'a', '1'))
+        list_all = DirectoryStore.list
+
+        def list_some(store, path):
+            if path == 'b':
+                raise SyncError('b: AccessDenied')
+            return list_all(store, path)
+
+        with mock.patch.object(DirectoryStore, 'list', list_some):
+            self.refuses('--part', '1/3', '--grace', '0', because=(
+                'a/model.yaml: has 16777217 bytes, expected at most 16777216\n',
+                'embag-sync: b: AccessDenied\n'))
+        # The model.yaml that cannot be read may name version 1.
+        self.assertEqual(self.versions(model='a'), ['1', '2'])
+        self.assertEqual(self.versions(model='b'), ['1'])
+        self.assertEqual(self.versions(), ['1', '2'])
+        self.assertFalse(os.path.exists(self.join('copy', 'gone')))
+        # One that is no YAML may name it too.
+        self.write_config('[', model='a')
+        self.refuses('--part', '1/3', '--grace', '0', because='a/model.yaml: while parsing')
+        self.assertEqual(self.versions(model='a'), ['1', '2'])
+        self.write_config('', model='a')
+        self.assertIn('1 removed', self.syncs('--part', '1/3', '--grace', '0'))
+
+    def test_an_error_of_the_disk_does_not_stop_the_others(self):
+        from embag.sync import download
+        from embag.sync.local_repository import LocalRepository
+        self.write_version(1, model='n')
+        self.syncs('--part', '1/3')
+        for number in (2, 3):
+            self.write_version(number)
+            self.write_version(number, model='n')
+        shutil.rmtree(self.join('source', 'm', '1'))
+        shutil.rmtree(self.join('source', 'n', '1'))
+        write, let_go = download._write, LocalRepository.let_go
+
+        def write_some(file, data):
+            if '/new/m/2/' in os.readlink('/proc/self/fd/%d' % file.fileno()):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            write(file, data)
+
+        def let_some_go(local, model, *rest):
+            if model == 'm':
+                raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), 'm/1')
+            return let_go(local, model, *rest)
+
+        with mock.patch.object(download, '_write', write_some), \
+                mock.patch.object(LocalRepository, 'let_go', let_some_go):
+            self.refuses('--part', '1/3', '--grace', '0', because=(
+                'source/m/2: No space left on device\n', ': m/1: Device or resource busy\n'))
+        self.assertEqual(self.versions(), ['1', '3'])
+        self.assertEqual(self.versions(model='n'), ['2', '3'])
+        self.assertIn('1 versions copied, 3 were there, 1 removed',
+                      self.syncs('--part', '1/3', '--grace', '0'))
+
+    def test_the_url_of_a_model_is_refused(self):
+        self.syncs('--part', '1/3')
+        self.url = self.join('source', 'm')
+        self.refuses('--part', '1/3', '--grace', '0', because=self.url + (
+            ': has no models; expected MODEL/VERSION/manifest.yaml below it\n'))
+        self.assertEqual(self.versions(), ['1'])
+
+    def test_a_plain_file_with_another_digest_is_downloaded_once(self):
+        from embag.sync.local_repository import LocalRepository
+        from embag.sync.mirror import Mirror, Options
+        from embag.sync.stores import DirectoryStore
+        version, said, opened = self.join('plain', 'm', '1'), [], []
+        shutil.copytree(self.join('whole', 'm', '1'), version)
+        subprocess.run([served.EMBAG, 'manifest', version], check=True, capture_output=True,
+                       timeout=60)
+        path = os.path.join(version, 'rows.npy')
+        good = read(path)
+        self.assertGreater(len(good), 1 << 20)
+
+        class Store(DirectoryStore):
+            """Notes how many bytes of the table are read."""
+
+            @contextlib.contextmanager
+            def open(self, path, offset):
+                with super().open(path, offset) as reader:
+                    take = reader.read
+
+                    def count(wanted):
+                        data = take(wanted)
+                        if path.endswith('rows.npy'):
+                            opened.append(len(data))
+                        return data
+                    reader.read = count
+                    yield reader
+
+        local = LocalRepository(self.join('copy'))
+        self.addCleanup(local.close)
+        mirror = Mirror(Store(self.join('plain')), local, Options(),
+                        lambda text, is_error: said.append(text))
+        for change in (b'?', b'!'):
+            with open(path, 'r+b') as file:
+                file.seek(-1, os.SEEK_END)
+                file.write(change)
+            for total in (len(good), 0):
+                opened.clear()
+                self.assertEqual(mirror.run_round().problems, 1)
+                self.assertIn('m/1/rows.npy: has the digest', said[-1])
+                self.assertEqual(sum(opened), total)
+        with open(path, 'wb') as file:
+            file.write(good)
+        self.assertEqual(mirror.run_round().problems, 0)
+        self.assertEqual(self.versions(), ['1'])
 
     def test_a_large_manifest_is_refused(self):
         os.mkdir(self.join('source', 'm', '2'))
@@ -766,7 +889,7 @@ class Ends(SyncTest):
         self.write_version(1)
         self.syncs('--part', '1/3')
         with subprocess.Popen(
-                command(self.url, self.join('copy'), '--part', '1/3', '--every', '0.1', '--grace',
+                command(self.url, self.join('copy'), '--part', '1/3', '--every', '1', '--grace',
                         '0'), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as sync:
             server = Embagd(self.join('copy'), '--part', '1/3').wait_ready()
             self.addCleanup(server.stop)

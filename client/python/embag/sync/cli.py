@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from types import FrameType
 
 from embag.importer.progress import printable
-from embag.sync.errors import Stopped, SyncError, delay_s
+from embag.sync.errors import Stopped, SyncError, delay_s, error_text
 from embag.sync.local_repository import LocalRepository
 from embag.sync.mirror import Mirror, Options, Summary
 from embag.sync.stores import open_store
@@ -24,11 +24,12 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LINE_MAX = 2000
 _EXAMPLES = '''
 examples:
-  embag-sync s3://models/ranking /var/lib/embag/parts --part 3/16
-  embag-sync s3://models/ranking /models --part hostname/16 --versions 2 --every 10
-  embag-sync s3://models/ranking /models --router --every 10 --endpoint http://seaweed:8333
+  embag-sync s3://models/parts /var/lib/embag/parts --part 3/16
+  embag-sync s3://models/parts /models --part hostname/16 --versions 2 --every 10
+  embag-sync s3://models/parts /models --router --every 10 --endpoint http://seaweed:8333
 
-A version is copied when the store has its manifest.yaml, which must therefore be uploaded last.
+A version of the model ranking is then s3://models/parts/ranking/8. It is copied when the store has
+its manifest.yaml, which must therefore be uploaded last.
 Credentials and region are those of AWS's own tools: the environment, ~/.aws, or the role of the
 machine or pod.
 
@@ -50,14 +51,19 @@ def _connections(text: str) -> int:
     return int(text)
 
 
-def _seconds(text: str) -> float:
+def _seconds(text: str, least: int = 0) -> float:
     try:
         value = float(text)
     except ValueError:
         value = -1.0
-    if not 0 <= value <= 1e7:
-        raise argparse.ArgumentTypeError('"%.40s": expected seconds from 0 to 10000000' % text)
+    if not least <= value <= 1e7:
+        raise argparse.ArgumentTypeError(
+            '"%.40s": expected seconds from %d to 10000000' % (text, least))
     return value
+
+
+def _pause(text: str) -> float:
+    return _seconds(text, 1)
 
 
 def _part(text: str) -> Role:
@@ -79,7 +85,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         'embag-sync', formatter_class=argparse.RawDescriptionHelpFormatter, epilog=_EXAMPLES,
         description='Copies what one server needs of a model repository from an object store: the '
-                    'files that changed, by their digests.')
+                    'files that changed, by their digests. Without --part or --router, copies '
+                    'versions without parts in full.')
     parser.add_argument('source', metavar='SOURCE',
                         help='the repository: s3://BUCKET/PREFIX, or file:///DIRECTORY')
     parser.add_argument('directory', metavar='DIRECTORY', help='the repository of the server')
@@ -87,22 +94,23 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     role.add_argument('--part', metavar='K/P', type=_part, dest='role', default=Role(),
                       help="copy this part, as the server's --part: K/P or hostname/P")
     role.add_argument('--router', action='store_const', const=Role(is_router=True), dest='role',
-                      help='copy manifests and the tables that are placed everywhere. By default, '
-                           'versions without parts are copied as a whole')
+                      help='copy manifests and the tables that are placed everywhere')
     parser.add_argument('--model', metavar='NAME', action='append', default=[], type=_model,
                         help='copy this model; may be repeated. By default all')
     parser.add_argument('--versions', metavar='N', type=_count, default=0,
                         help='copy the highest N versions, and those that model.yaml serves or '
-                             'gives labels. By default, and with 0, all')
-    parser.add_argument('--every', metavar='SECONDS', type=_seconds,
-                        help='go on copying, with a pause between two rounds. By default once')
+                             'gives labels; 0, the default, copies all')
+    parser.add_argument('--every', metavar='SECONDS', type=_pause,
+                        help='copy again and again: a round begins this long after the one '
+                             'before began, at least 1. By default once')
     parser.add_argument('--grace', metavar='SECONDS', type=_seconds, default=3600.0,
                         help='time for which a copied version stays when the store, or --versions, '
                              'no longer has it (3600)')
     parser.add_argument('--until-present', action='store_true',
-                        help='copy until each model that was asked for, or any, has a version '
-                             'for this role, even one that was copied before; the source may be '
-                             'away. For the time before a server starts; not with --every')
+                        help='repeat rounds until each model that was asked for, or any, has a '
+                             'version for this role, including one copied earlier, so the source '
+                             'may be unreachable. For the time before a server starts; not with '
+                             '--every')
     parser.add_argument('--endpoint', metavar='URL',
                         help='a service with the interface of S3. By default AWS_ENDPOINT_URL, or '
                              'AWS')
@@ -124,10 +132,8 @@ def _try_round(mirror: Mirror) -> Summary:
     """Runs a round. Its error, if it fails, counts as a problem."""
     try:
         return mirror.run_round()
-    except SyncError as error:
-        _log(str(error), True)
-    except OSError as error:
-        _log(_os_error(error), True)
+    except (SyncError, OSError) as error:
+        _log(error_text(error), True)
     return Summary(problems=1)
 
 
@@ -139,11 +145,6 @@ def _run_rounds(mirror: Mirror, every_s: float) -> None:
         failures = failures + 1 if _try_round(mirror).problems else 0
         rest = max(every_s - (time.monotonic() - begin), 0.0)
         mirror.pause(max(rest, delay_s(failures) if failures else 0.0))
-
-
-def _os_error(error: OSError) -> str:
-    where = '%s: ' % error.filename if error.filename else ''
-    return '%s%s' % (where, error.strerror or error)
 
 
 def _has_versions(mirror: Mirror, local: LocalRepository, models: list[str]) -> bool:
@@ -228,10 +229,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors='backslashreplace')
     try:
         return _sync(options)
-    except SyncError as error:
-        _log(str(error), True)
-    except OSError as error:
-        _log(_os_error(error), True)
+    except (SyncError, OSError) as error:
+        _log(error_text(error), True)
     return _FAILED
 
 

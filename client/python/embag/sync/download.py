@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import BinaryIO
 
 from embag.sync.errors import ATTEMPTS_MAX, Stopped, SyncError, WrongFile, delay_s, pause
@@ -20,15 +21,28 @@ _SYNC_BYTES = 64 << 20
 Advance = Callable[[int], None]
 
 
+@dataclass(frozen=True)
+class WrongDownload:
+    """An object whose bytes were found to be those of another file than the manifest names."""
+
+    tag: str
+    digest: int
+    text: str
+
+
 class Download:
     """The copy of one file. It is written to `partial` and, when every byte is compared and on the
     disk, renamed to `target`. A copy that was interrupted goes on with what is in `partial`.
 
     - path: of the object in the store
     - size: its bytes, as the store lists them
+    - wrong: such objects, by their paths, which are not read again. The copy adds its own
     """
 
-    def __init__(self, store: Store, path: str, size: int, file: VersionFile) -> None:
+    def __init__(self, store: Store, path: str, size: int, file: VersionFile,
+                 wrong: dict[str, WrongDownload] | None = None) -> None:
+        self._wrong = {} if wrong is None else wrong
+        self._tag = ''
         self._store, self._path, self._size, self._version_file = store, path, size, file
         self._where = '%s/%s' % (store.url, path)
         self._verifier: Verifier = open_verifier(file, size)
@@ -79,6 +93,9 @@ class Download:
                 if isinstance(error, WrongFile):
                     # The bytes of an earlier attempt may have been those of another file.
                     may_retry, self._is_resumed = self._is_resumed, False
+                    if not may_retry:
+                        self._wrong[self._path] = WrongDownload(
+                            self._tag, self._version_file.digest, str(error))
                     self._verifier = open_verifier(self._version_file, self._size)
                 ended = self._offset
                 self._rewind(file)
@@ -100,6 +117,10 @@ class Download:
         if self._offset >= self._size > 0:
             return
         with self._store.open(self._path, self._offset) as reader:
+            self._tag = reader.tag
+            known = self._wrong.get(self._path)
+            if known and (known.tag, known.digest) == (reader.tag, self._version_file.digest):
+                raise WrongFile(known.text)
             if reader.size != self._size:
                 raise SyncError('has %d bytes now, but %d when it was listed' % (
                     reader.size, self._size))

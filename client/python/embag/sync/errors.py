@@ -35,6 +35,14 @@ class WrongFile(SyncError):
     """The bytes cannot be those of the file that the manifest names, and none of them is of use."""
 
 
+def error_text(error: SyncError | OSError) -> str:
+    """Returns what is wrong, with the file that the system names."""
+    if not isinstance(error, OSError):
+        return str(error)
+    where = '%s: ' % error.filename if error.filename else ''
+    return '%s%s' % (where, error.strerror or error)
+
+
 class Stopped(BaseException):
     """The copy was asked to end."""
 

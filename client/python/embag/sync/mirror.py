@@ -7,11 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from embag.importer.progress import Progress, readable
-from embag.sync.download import Download
-from embag.sync.errors import Stopped, SyncError, retry
+from embag.sync.download import Download, WrongDownload
+from embag.sync.errors import Stopped, SyncError, error_text, retry
 from embag.sync.local_repository import (LocalRepository, parse_version, read_file, remove_tree,
                                          sync_folder, write_file)
 from embag.sync.stores import Listing, Store
@@ -84,6 +85,8 @@ class Mirror:
         self._manifests: dict[str, tuple[str, bytes]] = {}
         # The digests of manifests whose versions were found to be whole.
         self._whole: dict[tuple[str, int], bytes] = {}
+        # Files that need not be downloaded again, by their paths.
+        self._wrong_files: dict[str, WrongDownload] = {}
 
     def stop(self) -> None:
         """Ends a round that is under way: it raises Stopped. Signal handlers may call it."""
@@ -96,27 +99,39 @@ class Mirror:
             raise Stopped
 
     def run_round(self) -> Summary:
-        """Copies what the store has now. A version that cannot be copied is logged, and the others
-        go on. Raises SyncError if the store cannot be read, OSError, and Stopped."""
+        """Copies what the store has now. Errors of one model or version are logged, and the others
+        go on. Raises SyncError if the store cannot be read or has no models, OSError, and
+        Stopped."""
         summary = Summary()
         models = [name for name in self._list('').folders if is_name(name)]
         if not models:
-            # Nothing is removed: it is likelier that the URL is wrong.
-            raise SyncError('%s: has no models; expected MODEL/VERSION/manifest.yaml below it'
-                            % self._store.url)
+            raise self._no_models()
         for model in self._options.models:
             if model not in models:
-                self._problem(SyncError('%s: has no model %s' % (self._store.url, model)), summary)
+                self._problem('%s: has no model %s' % (self._store.url, model), summary)
         if self._options.models:
             models = [name for name in self._options.models if name in models]
+        has_versions = False
         for model in models:
-            self._copy_model(model, summary)
+            with self._noting(model, summary):
+                listing = self._list(model)
+                has_versions = has_versions or bool(_numbers(listing))
+                self._copy_model(model, listing, summary)
+        if not has_versions and not summary.problems and not self._options.models:
+            raise self._no_models()
         for model in self._local.models():
             if model not in models:
-                self._local.drop_stages(model, set())
-                self._remove_others(model, set(), summary)
-                self._tell_dropped(model, self._local.forget_model(model))
+                with self._noting(model, summary):
+                    self._local.drop_stages(model, set())
+                    self._remove_others(model, set(), summary)
+                    self._tell_dropped(model, self._local.forget_model(model))
         return summary
+
+    def _no_models(self) -> SyncError:
+        """Returns the error of a store without models. No model is removed then: it is likelier
+        that the URL is wrong."""
+        return SyncError('%s: has no models; expected MODEL/VERSION/manifest.yaml below it'
+                         % self._store.url)
 
     def has_version(self, model: str) -> bool:
         """Returns whether the directory has a version that a server with this role can use, which
@@ -150,33 +165,43 @@ class Mirror:
         files = read_version_files(manifest, where, self._options.role)
         return _Version(model, number, manifest, files) if files else None
 
-    def _wanted(self, model: str, folders: list[str], named: set[int], kept: set[int],
+    def _wanted(self, model: str, numbers: list[int], named: set[int], kept: set[int],
                 summary: Summary) -> Iterator[_Version]:
         """Yields the versions to have, the highest first. Adds those that cannot be judged to
         `kept`."""
-        numbers = sorted((n for n in map(parse_version, folders) if n is not None), reverse=True)
         for path in [each for each in self._manifests if each.startswith(model + '/')]:
             if path.endswith('/' + NAME) and int(path.split('/')[1]) not in numbers:
                 del self._manifests[path]
         left = self._options.versions or len(numbers)
-        for number in numbers:
+        for number in sorted(numbers, reverse=True):
             if left <= 0 and number not in named:
                 continue
             try:
                 version = self._read_version(model, number)
             except SyncError as error:
-                self._problem(error, summary)
+                self._problem(str(error), summary)
                 kept.add(number)
                 continue
             if version:
                 left -= 1
                 yield version
 
-    def _problem(self, error: Exception, summary: Summary) -> None:
+    def _problem(self, text: str, summary: Summary) -> None:
         summary.problems += 1
-        self._log(str(error), True)
+        self._log(text, True)
 
-    def _copy_config(self, model: str, summary: Summary) -> set[int] | None:
+    @contextmanager
+    def _noting(self, path: str, summary: Summary) -> Iterator[None]:
+        """Logs an error, counts it, and ends it. `path` is that of the model or version in the
+        store."""
+        try:
+            yield
+        except SyncError as error:
+            self._problem(str(error), summary)
+        except OSError as error:
+            self._problem('%s/%s: %s' % (self._store.url, path, error_text(error)), summary)
+
+    def _copy_config(self, model: str) -> set[int] | None:
         """Copies model.yaml. Returns the versions that it names, or None if the store has none."""
         path = '%s/%s' % (model, CONFIG_NAME)
         config = self._read(path)
@@ -184,11 +209,7 @@ class Mirror:
             return None
         if self._local.write_config(model, config):
             self._log('%s: copied' % path, False)
-        try:
-            return named_versions(config, '%s/%s' % (self._store.url, path))
-        except SyncError as error:
-            self._problem(error, summary)
-            return set()
+        return named_versions(config, '%s/%s' % (self._store.url, path))
 
     def _tell_dropped(self, model: str, is_dropped: bool | None) -> None:
         """Logs what became of a model.yaml that the store no longer has, unless others wrote it."""
@@ -199,38 +220,41 @@ class Mirror:
 
     # ---- a model ----
 
-    def _copy_model(self, model: str, summary: Summary) -> None:
-        kept: set[int] = set()
-        named = self._copy_config(model, summary)
-        listing = self._list(model)
+    def _copy_model(self, model: str, listing: Listing, summary: Summary) -> None:
+        # If model.yaml cannot be read, it may name any of the versions that are here.
+        named: set[int] | None = set(self._local.versions(model))
+        kept = set(self._local.versions(model))
+        with self._noting(model, summary):
+            named = self._copy_config(model)
+            kept.clear()
         # An empty folder is a model that is being removed: its model.yaml goes with its versions.
         is_gone = named is None and listing.folders and CONFIG_NAME not in listing.files
         if is_gone:
             self._tell_dropped(model, self._local.drop_config(model))
-        versions = sorted(self._wanted(model, listing.folders, named or set(), kept, summary),
+        versions = sorted(self._wanted(model, _numbers(listing), named or set(), kept, summary),
                           key=lambda each: each.number)
         kept.update(each.number for each in versions)
         self._local.drop_stages(model, kept)
         # The lowest first, as part servers load them.
         for version in versions:
-            try:
+            with self._noting(version.path, summary):
                 if self._is_whole(version):
                     summary.present += 1
                 else:
                     self._copy_version(version)
                     summary.copied += 1
                 self._local.want(model, version.number)
-            except SyncError as error:
-                self._problem(error, summary)
         self._remove_others(model, kept, summary)
 
     def _remove_others(self, model: str, kept: set[int], summary: Summary) -> None:
         for number in self._local.versions(model):
-            if number not in kept and self._local.let_go(model, number, time.time(),
-                                                         self._options.grace_s):
-                self._whole.pop((model, number), None)
-                summary.removed += 1
-                self._log('%s/%d: removed' % (model, number), False)
+            if number in kept:
+                continue
+            with self._noting('%s/%d' % (model, number), summary):
+                if self._local.let_go(model, number, time.time(), self._options.grace_s):
+                    self._whole.pop((model, number), None)
+                    summary.removed += 1
+                    self._log('%s/%d: removed' % (model, number), False)
 
     # ---- a version ----
 
@@ -349,7 +373,8 @@ class Mirror:
         self._log('%s: copying %d files of %d, %s' % (
             version.path, len(missing), len(version.files.files), readable(total)), False)
         downloads = [
-            (Download(self._store, '%s/%s' % (version.path, each.path), sizes[each.path], each),
+            (Download(self._store, '%s/%s' % (version.path, each.path), sizes[each.path], each,
+                      self._wrong_files),
              os.path.join(stage, _partial(index)), os.path.join(stage, each.path))
             for index, each in missing]
         self._run_downloads(downloads, total)
@@ -393,6 +418,11 @@ def _raise_first(errors: list[BaseException | None]) -> None:
             raise error
     if found:
         raise found[0]
+
+
+def _numbers(listing: Listing) -> list[int]:
+    """Returns the versions in the folder of a model."""
+    return [n for n in map(parse_version, listing.folders) if n is not None]
 
 
 def _partial(index: int) -> str:
