@@ -375,7 +375,11 @@ class Rendered(unittest.TestCase):
                               for each in monitors].count(True), 1)
         rules = yaml.safe_dump(find(self.every, 'PrometheusRule')['spec'], width=10**6)
         self.assertIn('job=~"prod-embag-http|%s-http", namespace="default"' % NAME, rules)
-        self.assertNotIn('job="', rules)
+        # Each job is missed by itself.
+        self.assertEqual(re.findall('absent[^)]*', rules), [
+            'absent(up{job="%s", namespace="default"}' % name
+            for name in ('prod-embag-http', NAME + '-http')])
+        self.assertEqual(rules.count('job="'), 2)
 
     def test_settings_that_need_a_start_replace_the_pods(self):
         def checksums(*options):
