@@ -137,11 +137,26 @@ class Rendered(unittest.TestCase):
                                [{'key': 'spot', 'operator': 'Exists'}]),
                  NAME + '-p4-of-3': (2, '--part=3/4', 0, {'disk': 'nvme'},
                                      [{'key': 'memory', 'operator': 'Exists'}]),
-                 NAME + '-p3': (3, '--part=hostname/3', 0, {'disk': 'nvme'},
-                                [{'key': 'memory', 'operator': 'Exists'}])})
+                 NAME + '-p3-a': (3, '--part=hostname/3', 0,
+                               {'disk': 'nvme', 'topology.kubernetes.io/zone': 'a'},
+                               [{'key': 'memory', 'operator': 'Exists'}]),
+                 NAME + '-p3-b': (3, '--part=hostname/3', 3,
+                               {'disk': 'nvme', 'topology.kubernetes.io/zone': 'b'},
+                               [{'key': 'spot', 'operator': 'Exists'}]),
+                 NAME + '-p3-of-2': (1, '--part=2/3', 0, {'disk': 'nvme'},
+                                     [{'key': 'memory', 'operator': 'Exists'}])})
+        # An upgrade releases a set that was held back.
+        released = sets_of(render('--values', PARTS, '--set', 'parts.sets[1].partition=0'))
+        self.assertEqual(
+            {name: each['spec']['updateStrategy']['rollingUpdate'].pop('partition')
+             for name, each in released.items()}, {name: 0 for name in sets})
+        self.assertEqual(pod_of(released[NAME + '-p4-b']), pod_of(sets[NAME + '-p4-b']))
+        one = sets_of(render(*SIMPLE, '--set', 'parts.previous.count=3,parts.previous.replicas=5'))
+        self.assertEqual({name: each['spec']['replicas'] for name, each in one.items()},
+                         {NAME + '-p4': 8, NAME + '-p3': 15})
         # The server reads the number at the end of a pod's name.
         for name in sets:
-            self.assertRegex(name, '-p[34](-[a-z]+|-of-3)?$')
+            self.assertRegex(name, '-p[34](-[a-z]+|-of-[23])?$')
         selectors = [each['spec']['selector']['matchLabels'] for each in sets.values()]
         for name, each in sets.items():
             labels = pod_of(each)['metadata']['labels']
@@ -256,12 +271,26 @@ class Rendered(unittest.TestCase):
             self.assertFalse(meets(peer['podSelector']['matchLabels'], labels))
             self.assertEqual(metrics['ports'], [{'port': 'http'}])
         self.assertEqual(metrics['from'],
-                         [{'namespaceSelector': {'matchLabels': {'name': 'monitoring'}}}])
+                         [{'namespaceSelector': {'matchLabels': {
+                             'kubernetes.io/metadata.name': 'monitoring'}}}])
         # Routers may reach part servers, DNS, and what the values name.
         legs, dns, given = find(self.every, 'NetworkPolicy', name='prod-embag')['spec']['egress']
         self.assertTrue(meets(legs['to'][0]['podSelector']['matchLabels'], labels))
         self.assertEqual({each['port'] for each in dns['ports']}, {53})
         self.assertEqual(given, {'ports': [{'port': 8333}]})
+        # embag-sync asks DNS for the address of the store, beside part servers and other servers.
+        whole = ('models.emptyDir=4Gi,sync.source=s3://m,sync.image=i,networkPolicy.enabled=true')
+        for manifests, name, given in (
+                (self.every, NAME, [{'ports': [{'port': 8333}]}]),
+                (render('--set', whole), 'prod-embag', [])):
+            first, *rest = find(manifests, 'NetworkPolicy', name=name)['spec']['egress']
+            self.assertEqual((first, rest), ({'ports': [
+                {'port': 53, 'protocol': each} for each in ('UDP', 'TCP')]}, given))
+        for options in (('networkPolicy.enabled=true',),
+                        ('networkPolicy.enabled=true', *SIMPLE[1:])):
+            name = NAME if len(options) > 1 else 'prod-embag'
+            alone = render('--set', ','.join(options))
+            self.assertEqual(find(alone, 'NetworkPolicy', name=name)['spec']['egress'], [])
         off = render(*SIMPLE, '--set', 'parts.networkPolicy=false')
         self.assertEqual([m for m in off if m['kind'] == 'NetworkPolicy'], [])
 
@@ -288,11 +317,13 @@ class Rendered(unittest.TestCase):
             self.assertEqual(volumes['route-tls'], names[1])
             self.assertNotIn('tls', volumes)
         self.assertEqual([m for m in self.simple if m['kind'] in ('Secret', 'Certificate')], [])
-        token = render(*SIMPLE, '--set', 'parts.tokenSecretName=t')
-        auth = yaml.safe_load(find(token, 'Secret')['stringData']['auth.yaml'])
-        self.assertEqual(auth['principals'], [{
-            'name': 'router', 'token_file': '/etc/embag-route-token/token', 'models': ['*'],
-            'router': True}])
+        for options, token in ((SECRETS, {}), ((*SECRETS, '--set', 'parts.tokenSecretName=t'), {
+                'token_file': '/etc/embag-route-token/token'})):
+            auth = yaml.safe_load(find(render(*SIMPLE, *options), 'Secret')[
+                'stringData']['auth.yaml'])
+            self.assertEqual(auth['principals'], [{
+                'name': 'router', 'client_name': 'router.' + HOST, **token, 'models': ['*'],
+                'router': True}])
 
     def test_every_path_of_the_settings_is_mounted(self):
         for manifests in self.simple, self.every, self.secrets:
@@ -311,7 +342,8 @@ class Rendered(unittest.TestCase):
 
     def test_memory_is_that_of_a_part(self):
         for name, each in sets_of(self.every).items():
-            memory, tables = ('104Gi', '100Gi') if name == NAME + '-p3' else ('84Gi', '80Gi')
+            is_previous = name.startswith(NAME + '-p3')
+            memory, tables = ('104Gi', '100Gi') if is_previous else ('84Gi', '80Gi')
             self.assertEqual(server_of(each)['resources'], {
                 'requests': {'cpu': '8', 'memory': memory},
                 'limits': {'cpu': '8', 'memory': memory, 'example.com/device': 1}})
@@ -335,7 +367,7 @@ class Rendered(unittest.TestCase):
                 self.assertEqual(
                     (options.source, options.directory, options.model, options.versions,
                      options.grace, options.connections, options.endpoint),
-                    ('s3://models/ranking', '/models', ['ranking'], 3, 7200, 8,
+                    ('s3://models/parts', '/models', ['ranking'], 3, 7200, 8,
                      'http://seaweed.storage:8333'))
                 self.assertEqual((options.every, options.until_present),
                                  (5, False) if container['name'] == 'sync-loop' else (None, True))
@@ -412,7 +444,11 @@ class Rendered(unittest.TestCase):
                 ('parts.tls.secretName=a', 'must be set together'),
                 ('parts.replicasOf.4=3', 'there is no part 4; parts.count is 4'),
                 ('parts.previous.count=4', 'parts.previous.count: 4 is parts.count'),
-                ('parts.replicasOf.3=2', 'part 3 has 2 replicas already')):
+                ('parts.replicasOf.3=2', 'part 3 has 2 replicas already'),
+                ('parts.previous.count=3,parts.previous.replicasOf.3=4',
+                 'parts.previous.replicasOf: there is no part 3; parts.previous.count is 3'),
+                # embagd refuses to send a token unencrypted, so no router would start.
+                ('parts.tokenSecretName=t', 'parts.tokenSecretName needs parts.tls')):
             self.assertIn(said, helm('template', *SIMPLE, '--set', settings, status=1))
 
     def test_notes_name_the_part_servers(self):
@@ -423,8 +459,9 @@ class Rendered(unittest.TestCase):
                 file.write('{{- define "notes" -}}%s{{- end -}}\nnotes: '
                            '{{ include "notes" . | toJson }}' % read_chart('templates/NOTES.txt'))
             shown = helm('template', '--show-only', 'templates/notes.yaml', *SIMPLE, chart=chart)
-            self.assertIn('get statefulsets -l app.kubernetes.io/name=embag-part',
-                          yaml.safe_load(shown)['notes'])
+            notes = yaml.safe_load(shown)['notes']
+            self.assertRegex(notes, r'get statefulsets \\\n +-l app.kubernetes.io/name=embag-part,'
+                                    r'app.kubernetes.io/instance=prod$')
 
 
 @needs_helm

@@ -222,6 +222,16 @@ principals:
 end: true
 {{- end -}}
 
+{{/* The destinations of pods besides part servers: routers and embag-sync ask DNS for addresses. */}}
+{{- define "embag.egress" -}}
+{{- $egress := .Values.networkPolicy.egress -}}
+{{- if or .Values.sync.source (eq .Role "router") -}}
+{{- $dns := dict "ports" (list (dict "port" 53 "protocol" "UDP") (dict "port" 53 "protocol" "TCP")) -}}
+{{- $egress = prepend $egress $dns -}}
+{{- end -}}
+{{- toYaml $egress -}}
+{{- end -}}
+
 {{/* Keeps the ports for lookups out of meshes of Istio and Linkerd. */}}
 {{- define "embag.meshAnnotations" -}}
 traffic.sidecar.istio.io/excludeInboundPorts: "8600"
