@@ -9,14 +9,21 @@
 
 /* ---- grouping ---- */
 
-/* What a leg holds so far. */
+/* What a leg holds so far, or what a sub-query would add. */
 struct filling {
-    uint32_t leg;        /* its number */
-    uint32_t first_item; /* the item of its first query */
+    uint32_t leg; /* its number */
     uint32_t query_count;
     uint64_t request_bytes;
     uint64_t answer_bytes;
+    uint64_t rows_begin; /* bytes of the rows without memory of all items before its first one */
+    uint64_t rows_end;   /* of a sub-query only: the same with its item */
 };
+
+/* Returns the bytes of an item's rows if they have no memory yet. */
+static uint64_t count_rows_bytes(const struct eb_route_merge *merge)
+{
+    return merge->rows ? 0 : eb_route_merge_rows_bytes(merge);
+}
 
 static uint64_t count_result_bytes(
     const struct eb_route_merge *merge, const struct eb_route_sub *sub)
@@ -25,19 +32,26 @@ static uint64_t count_result_bytes(
     return RESULT_HEAD_BYTES + eb_route_sub_answer_bytes(sub, row_bytes);
 }
 
+/* Returns whether the rows of the items that a leg covers stay within the caps if it gets one more
+ * sub-query. Those of a single item may exceed them. */
+static bool may_cover(
+    const struct filling *filling, const struct filling *more, const struct eb_route_caps *caps)
+{
+    return caps->rows_bytes == 0 || more->rows_begin == filling->rows_begin ||
+           more->rows_end - filling->rows_begin <= caps->rows_bytes;
+}
+
 /* Returns the leg that gets a sub-query: that of its part, or a new one if there is none or it
  * would exceed the caps. */
 static uint32_t choose_leg(struct filling *filling, const struct filling *more,
     const struct eb_route_caps *caps, uint32_t *leg_count)
 {
-    bool fits =
-        filling->query_count > 0 &&
-        (!caps || (filling->query_count < caps->queries &&
-                      (caps->items == 0 || more->first_item - filling->first_item < caps->items) &&
-                      filling->request_bytes + more->request_bytes <= caps->request_bytes &&
-                      filling->answer_bytes + more->answer_bytes <= caps->answer_bytes));
+    bool fits = filling->query_count > 0 &&
+                (!caps || (filling->query_count < caps->queries && may_cover(filling, more, caps) &&
+                              filling->request_bytes + more->request_bytes <= caps->request_bytes &&
+                              filling->answer_bytes + more->answer_bytes <= caps->answer_bytes));
     if (!fits) {
-        *filling = (struct filling){.leg = (*leg_count)++, .first_item = more->first_item};
+        *filling = (struct filling){.leg = (*leg_count)++, .rows_begin = more->rows_begin};
     }
     filling->query_count++;
     filling->request_bytes += more->request_bytes;
@@ -59,15 +73,19 @@ static uint32_t assign_legs(const struct eb_route_item *items, size_t item_count
     const struct eb_route_caps *caps, struct filling *of_part, uint32_t *assigned)
 {
     uint32_t leg_count = 0;
+    uint64_t rows_bytes = 0;
     for (size_t i = 0; i < item_count; i++) {
         const struct eb_route_merge *merge = &items[i].merge;
+        uint64_t rows_end = rows_bytes + count_rows_bytes(merge);
         for (uint32_t s = 0; s < merge->split->sub_count; s++) {
             const struct eb_route_sub *sub = &merge->split->subs[s];
-            struct filling more = {.first_item = (uint32_t)i,
-                .request_bytes = eb_route_sub_request_bytes(sub),
-                .answer_bytes = count_result_bytes(merge, sub)};
+            struct filling more = {.request_bytes = eb_route_sub_request_bytes(sub),
+                .answer_bytes = count_result_bytes(merge, sub),
+                .rows_begin = rows_bytes,
+                .rows_end = rows_end};
             *assigned++ = choose_leg(&of_part[sub->part], &more, caps, &leg_count);
         }
+        rows_bytes = rows_end;
     }
     return leg_count;
 }

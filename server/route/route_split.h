@@ -20,7 +20,9 @@ struct eb_route_caps {
     uint64_t request_bytes; /* of indices, weights and lengths */
     uint64_t answer_bytes;  /* of values and positions */
     uint32_t queries;
-    uint32_t items; /* of a leg: from that of its first query to that of its last; 0: any number */
+    /* Of the rows of all consecutive items that one leg covers, as far as they have no memory yet
+     * (eb_route_merge_prepare). A single item may exceed it. 0: no limit. */
+    uint64_t rows_bytes;
 };
 
 struct eb_route_query {

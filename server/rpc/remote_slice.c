@@ -344,7 +344,8 @@ bool eb_remote_slices_begin(struct eb_remote *remote)
     if (remote->is_sliced) {
         /* So that a slab has room for two legs to each part. */
         remote->caps.answer_bytes = remote->slab_bytes / (2 * count_parts(remote));
-        remote->caps.items = EB_SLICES_PER_LEG; /* They all get memory when it is sent. */
+        /* Its slices, and those between them, all get memory when it is sent. */
+        remote->caps.rows_bytes = remote->slab_bytes / EB_SLICES_PER_SLAB * EB_SLICES_PER_LEG;
         if (!lay_out_early(remote)) {
             return false;
         }

@@ -12,7 +12,8 @@
 /* A slice has at most this fraction of a slab of sums, unless it is a single bag. The loop's thread
  * pools them at once, which takes some 0.2 ms with the default of 8 MiB. */
 #define EB_SLICES_PER_SLAB 8
-/* Most slices that one leg has sub-queries of. */
+/* Most slices of that size whose sub-queries one leg may carry, or as many smaller ones as have no
+ * more bytes of sums. */
 #define EB_SLICES_PER_LEG (EB_SLICES_PER_SLAB / 2)
 
 /* Cuts the queries of a remote whose `queries` have their plans and jobs, and splits each slice

@@ -407,6 +407,23 @@ class RouterTest(unittest.TestCase):
         self.assertEqual(Metrics(self.cluster.routers[-1]).sum('embag_row_bytes_touched_total'),
                          512 * sum_count)
 
+    def test_small_queries_share_legs_beside_a_large_one(self):
+        values, client = self.start_wide('--route-slab-bytes', str(256 << 10))
+        router = self.cluster.routers[-1]
+        before = Metrics(router).sum('embag_route_legs_total')
+        rows = np.tile(np.array([0, 1], '<i4'), 300)    # 300 KB of sums
+        answer = client.lookup(pb.LookupRequest(queries=[
+            pb.BagQuery(table='t', indices_i32=rows.tobytes(), num_bags=300,
+                        offsets_i32=np.arange(0, 600, 2, dtype='<i4').tobytes()),
+            *(pb.BagQuery(table='t', indices=[i % 20, i % 7], num_bags=1) for i in range(1000))]),
+            20)
+        for i, result in enumerate(answer.results[1:]):
+            np.testing.assert_array_equal(
+                np.frombuffer(result.values, '<f4'), values[i % 20] + values[i % 7])
+        # An answer has at most 64 KiB: of 300 bags of 512 B, and some 750 results of 640 B.
+        legs = Metrics(router).sum('embag_route_legs_total') - before
+        self.assertLess(legs, 2 * 20)
+
     def test_a_connection_gets_no_more_memory_than_its_share(self):
         _, client = self.start_wide('--answer-memory-bytes', str(256 << 20))
         router = self.cluster.routers[-1]

@@ -192,20 +192,39 @@ static void divides_what_is_too_much_for_one_message(void **state)
     }
 }
 
-static void no_leg_has_queries_of_too_many_items(void **state)
+/* Groups the items, with at most `rows_bytes` of rows in a leg. Returns the number of legs. */
+static uint32_t count_legs(struct fixture *fixture, uint64_t rows_bytes)
 {
-    struct fixture *fixture = *state;
-    static const struct eb_route_caps one_item = {UINT64_MAX, UINT64_MAX, UINT32_MAX, 1};
-    static const struct eb_route_caps both = {UINT64_MAX, UINT64_MAX, UINT32_MAX, 2};
+    struct eb_route_caps caps = {UINT64_MAX, UINT64_MAX, UINT32_MAX, rows_bytes};
     struct eb_route_legs legs;
-    assert_true(eb_route_legs_group(fixture->items, ITEMS, &both, &fixture->arena, &legs));
-    assert_int_equal(legs.count, fixture->legs.count);
-    assert_true(eb_route_legs_group(fixture->items, ITEMS, &one_item, &fixture->arena, &legs));
-    assert_true(legs.count > fixture->legs.count);
-    for (uint32_t i = 0; i < legs.count; i++) {
+    assert_true(eb_route_legs_group(fixture->items, ITEMS, &caps, &fixture->arena, &legs));
+    for (uint32_t i = 0; i < legs.count && legs.count > fixture->legs.count; i++) {
         const struct eb_route_leg *leg = &legs.legs[i];
         assert_int_equal(leg->queries[0].item, leg->queries[leg->query_count - 1].item);
     }
+    return legs.count;
+}
+
+static void no_leg_covers_items_with_too_many_rows(void **state)
+{
+    struct fixture *fixture = *state;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < ITEMS; i++) {
+        fixture->items[i].merge.rows = NULL;
+        bytes += eb_route_merge_rows_bytes(&fixture->items[i].merge);
+    }
+    assert_int_equal(count_legs(fixture, bytes), PARTS);
+    assert_int_equal(count_legs(fixture, bytes - 1), ITEMS * PARTS);
+    assert_int_equal(count_legs(fixture, 1), ITEMS * PARTS);
+    assert_int_equal(count_legs(fixture, 0), PARTS);
+}
+
+static void rows_that_have_memory_do_not_divide_legs(void **state)
+{
+    struct fixture *fixture = *state;
+    assert_int_equal(count_legs(fixture, 1), PARTS);
+    fixture->items[1].merge.rows = NULL;
+    assert_int_equal(count_legs(fixture, 1), PARTS);
 }
 
 static void takes_sound_answers(void **state)
@@ -286,7 +305,8 @@ EB_TEST_GROUP(route_legs)
     const struct CMUnitTest tests[] = {
         TEST(groups_the_sub_queries_by_part),
         TEST(divides_what_is_too_much_for_one_message),
-        TEST(no_leg_has_queries_of_too_many_items),
+        TEST(no_leg_covers_items_with_too_many_rows),
+        TEST(rows_that_have_memory_do_not_divide_legs),
         TEST(a_request_without_remote_queries_has_no_legs),
         TEST(a_message_asks_for_the_sub_queries),
         TEST(takes_sound_answers),
