@@ -19,7 +19,8 @@ struct dealing {
     /* [rule.parts + 1] for each part: */
     uint32_t *index_counts;
     uint32_t *bag_counts;
-    uint32_t *last_bags; /* 1 + the last bag that has a row in the part; 0: none */
+    uint32_t *last_bags;        /* 1 + the last bag that has a row in the part; 0: none */
+    struct eb_route_sub **subs; /* set once the rows are counted, for parts that have any */
 };
 
 static uint16_t find_dealt_part(const struct dealing *dealing, int64_t row)
@@ -54,26 +55,46 @@ static void count_dealt(struct dealing *dealing)
     }
 }
 
+/* Takes memory for the counts of `parts` parts, unless there is enough. */
+static bool take_counts(
+    struct eb_route_split_counts *counts, uint32_t parts, struct eb_arena *arena)
+{
+    size_t number = (size_t)parts + 1;
+    if (counts->parts < parts) {
+        uint8_t *piece =
+            eb_arena_take(arena, number * (sizeof *counts->subs + 3 * sizeof *counts->numbers));
+        if (!piece) {
+            return false;
+        }
+        counts->parts = parts;
+        counts->subs = (struct eb_route_sub **)(void *)piece;
+        counts->numbers = (uint32_t *)(void *)(piece + number * sizeof *counts->subs);
+    }
+    memset(counts->numbers, 0, 3 * number * sizeof *counts->numbers);
+    return true;
+}
+
 static bool take_dealing(
     const struct eb_route_query *query, struct eb_arena *arena, struct dealing *dealing)
 {
     size_t parts = query->rule.parts + 1;
     uint32_t rows = eb_route_row_count(query->job);
-    uint32_t *counts = eb_arena_take(arena, 3 * parts * sizeof *counts);
+    struct eb_route_split_counts own = {0};
+    struct eb_route_split_counts *counts = query->counts ? query->counts : &own;
+    if (!take_counts(counts, query->rule.parts, arena)) {
+        return false;
+    }
     *dealing = (struct dealing){
         .job = query->job,
         .rule = query->rule,
         .may_be_vectors = !query->rule.by_key,
         .parts = eb_arena_take(arena, (rows + 1) * sizeof *dealing->parts),
-        .index_counts = counts,
-        .bag_counts = counts + parts,
-        .last_bags = counts + 2 * parts,
+        .index_counts = counts->numbers,
+        .bag_counts = counts->numbers + parts,
+        .last_bags = counts->numbers + 2 * parts,
+        .subs = counts->subs,
     };
-    if (!counts || !dealing->parts) {
-        return false;
-    }
-    memset(counts, 0, 3 * parts * sizeof *counts);
-    return true;
+    return dealing->parts;
 }
 
 /* ---- the sub-queries ---- */
@@ -203,8 +224,8 @@ static void deal_row(
     }
 }
 
-/* Deals the rows to the sub-queries; of_part[part] is that of each part. */
-static void deal_rows(const struct dealing *dealing, struct eb_route_sub *const *of_part)
+/* Deals the rows to the sub-queries. */
+static void deal_rows(const struct dealing *dealing)
 {
     const struct eb_bag_job *job = dealing->job;
     uint32_t i = 0;
@@ -212,7 +233,7 @@ static void deal_rows(const struct dealing *dealing, struct eb_route_sub *const 
         uint32_t end = find_bag_end(job, bag);
         for (; i < end; i++) {
             if (dealing->parts[i] != PART_NONE) {
-                deal_row(dealing, i, bag, of_part[dealing->parts[i]]);
+                deal_row(dealing, i, bag, dealing->subs[dealing->parts[i]]);
             }
         }
     }
@@ -356,38 +377,57 @@ static bool add_default(struct eb_route_split *split, struct eb_arena *arena)
     return sub->indices;
 }
 
+/* Takes memory for the sub-queries of the parts that have rows, and for the default row's. */
+static bool take_subs(
+    struct eb_route_split *split, const struct dealing *dealing, struct eb_arena *arena)
+{
+    size_t count = needs_default(split->query);
+    for (uint32_t part = 0; part < dealing->rule.parts; part++) {
+        count += dealing->index_counts[part] > 0;
+    }
+    split->subs = eb_arena_take(arena, count * sizeof *split->subs);
+    return split->subs;
+}
+
+/* Begins the sub-queries of the parts that have rows. */
+static bool begin_subs(
+    struct eb_route_split *split, const struct dealing *dealing, struct eb_arena *arena)
+{
+    uint32_t parts = dealing->rule.parts;
+    for (uint32_t part = 0; part <= parts; part++) {
+        if (dealing->index_counts[part] == 0) {
+            continue;
+        }
+        struct eb_route_sub *sub =
+            part < parts ? &split->subs[split->sub_count++] : &split->vectors;
+        if (!begin_sub(split, dealing, part, arena, sub)) {
+            return false;
+        }
+        dealing->subs[part] = sub;
+    }
+    return true;
+}
+
 bool eb_route_split(
     const struct eb_route_query *query, struct eb_arena *arena, struct eb_route_split *split)
 {
     const struct eb_bag_job *job = query->job;
-    uint32_t parts = query->rule.parts;
     struct dealing dealing;
-    assert(parts > 0 && parts <= EB_PARTS_MAX);
+    assert(query->rule.parts > 0 && query->rule.parts <= EB_PARTS_MAX);
     *split = (struct eb_route_split){
         .query = query,
         .by_row = eb_route_is_by_row(job),
         .result_type = job->reduction == EB_REDUCTION_NONE ? job->output_type
                                                            : eb_route_sum_type(job->table->type),
-        .subs = eb_arena_take(arena, (parts + 1) * sizeof *split->subs),
     };
-    struct eb_route_sub **of_part =
-        eb_arena_take(arena, (parts + 1) * sizeof(struct eb_route_sub *));
-    if (!split->subs || !of_part || !take_dealing(query, arena, &dealing)) {
+    if (!take_dealing(query, arena, &dealing)) {
         return false;
     }
     count_dealt(&dealing);
-    for (uint32_t part = 0; part <= parts; part++) {
-        struct eb_route_sub *sub = part < parts ? &split->subs[split->sub_count] : &split->vectors;
-        of_part[part] = sub;
-        if (dealing.index_counts[part] == 0) {
-            continue;
-        }
-        split->sub_count += part < parts;
-        if (!begin_sub(split, &dealing, part, arena, sub)) {
-            return false;
-        }
+    if (!take_subs(split, &dealing, arena) || !begin_subs(split, &dealing, arena)) {
+        return false;
     }
-    deal_rows(&dealing, of_part);
+    deal_rows(&dealing);
     return (!needs_default(query) || add_default(split, arena)) && cut_large_subs(split, arena);
 }
 

@@ -25,6 +25,14 @@ struct eb_route_caps {
     uint64_t rows_bytes;
 };
 
+/* What a split counts for each part, in memory that serves the splits of several queries in turn.
+ * Zero it before the first; it then belongs to the arena of that one, which must serve all. */
+struct eb_route_split_counts {
+    uint32_t parts;             /* it has room for so many; 0: it has no memory yet */
+    uint32_t *numbers;          /* [3 * (parts + 1)] */
+    struct eb_route_sub **subs; /* [parts + 1] the sub-query of each part */
+};
+
 struct eb_route_query {
     /* The checked job. Its rows are row numbers of the whole table or, if the table is keyed, keys
      * (eb_key_index_remote). It has no results yet. */
@@ -37,9 +45,10 @@ struct eb_route_query {
      * needs to know. */
     bool has_unknown_key;
     int64_t unknown_key;
-    bool may_leave_out;               /* bags may become empty (eb_route_merge_leave_out) */
-    bool wants_missing;               /* the caller wants to know which keys are missing */
-    const struct eb_route_caps *caps; /* sub-queries that exceed them are cut; NULL: none is */
+    bool may_leave_out;                   /* bags may become empty (eb_route_merge_leave_out) */
+    bool wants_missing;                   /* the caller wants to know which keys are missing */
+    const struct eb_route_caps *caps;     /* sub-queries that exceed them are cut; NULL: none is */
+    struct eb_route_split_counts *counts; /* NULL: the split has its own */
 };
 
 struct eb_route_sub {

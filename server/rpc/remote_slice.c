@@ -128,6 +128,7 @@ static bool split_slice(struct eb_remote *remote, uint32_t number, const struct 
         .may_leave_out = plan->request->allow_incomplete,
         .wants_missing = from->is_fetched || plan->request->report_missing,
         .caps = &remote->caps,
+        .counts = &remote->counts,
     };
     item->table = table->name;
     bool is_split = is_whole(remote, from) ? eb_route_split_whole(&slice->route, table->remote.part,

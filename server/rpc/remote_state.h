@@ -59,6 +59,7 @@ struct eb_remote {
     uint64_t fetched_bytes; /* rows of the queries that are fetched */
     struct eb_route_version version;
     struct eb_route_caps caps;
+    struct eb_route_split_counts counts; /* of all splits */
     size_t query_count;
     struct remote_query *queries; /* [query_count] */
     bool is_sliced;               /* some queries are cut into slices */

@@ -229,6 +229,43 @@ static void splits_among_the_most_parts(void **state)
     assert_sub(&fixture->split.subs[1], EB_PARTS_MAX - 1, (int64_t[]){0}, 1, NULL);
 }
 
+/* Splits queries of one index each, with the same memory for counts. */
+static void takes_no_memory_for_parts_without_rows(void **state)
+{
+    struct fixture *fixture = *state;
+    static const uint32_t starts[] = {0, 1};
+    struct eb_route_split_counts counts = {0};
+    size_t used_bytes = 0;
+    fixture->query.rule.parts = EB_PARTS_MAX;
+    fixture->query.counts = &counts;
+    fixture->job.bag_count = 1;
+    for (int64_t row = 0; row < 1000; row++) {
+        split_rows(fixture, &row, starts);
+        assert_int_equal(fixture->split.sub_count, 1);
+        assert_sub(&fixture->split.subs[0], (uint32_t)row, (int64_t[]){0}, 1, (uint32_t[]){0});
+        used_bytes = row == 0 ? fixture->arena.used_bytes : used_bytes;
+    }
+    assert_true(used_bytes < EB_PARTS_MAX * 32);
+    assert_true(fixture->arena.used_bytes - used_bytes < 999 * 256);
+}
+
+static void counts_serve_tables_with_more_or_fewer_parts(void **state)
+{
+    struct fixture *fixture = *state;
+    static const int64_t rows[] = {4, EB_ROW_VECTOR, 9};
+    static const uint32_t starts[] = {0, 2, 3};
+    struct eb_route_split_counts counts = {0};
+    fixture->query.counts = &counts;
+    fixture->job.bag_count = 2;
+    for (uint32_t i = 0; i < 6; i++) {
+        fixture->query.rule.parts = i % 2 == 0 ? 5 + i : 6 - i;
+        uint32_t parts = fixture->query.rule.parts;
+        split_rows(fixture, rows, starts);
+        assert_int_equal(fixture->split.sub_count, 4 % parts == 9 % parts ? 1 : 2);
+        assert_sub(&fixture->split.vectors, parts, (int64_t[]){EB_ROW_VECTOR}, 1, (uint32_t[]){0});
+    }
+}
+
 static void fails_if_the_arena_is_full(void **state)
 {
     struct fixture *fixture = *state;
@@ -265,6 +302,8 @@ EB_TEST_GROUP(route_split)
         TEST(asks_for_the_default_row_if_a_bag_is_empty),
         TEST(splits_a_query_without_rows),
         TEST(splits_among_the_most_parts),
+        TEST(takes_no_memory_for_parts_without_rows),
+        TEST(counts_serve_tables_with_more_or_fewer_parts),
         TEST(fails_if_the_arena_is_full),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
