@@ -213,7 +213,8 @@ bool eb_route_leg_fill(const struct eb_route_leg *leg, const struct eb_route_ite
         }
         request->report_missing = request->report_missing || sub->reports_missing;
         /* So that a default key that is missing is told apart from other errors. */
-        request->errors_per_query = request->errors_per_query || sub->has_default;
+        request->errors_per_query = request->errors_per_query ||
+                                    (sub->has_default && item->merge.split->query->rule.by_key);
     }
     request->model = version->model;
     request->version = version->version;
@@ -250,9 +251,15 @@ static bool check_answer(const struct eb_route_leg *leg, const struct eb_route_v
     if (response->more) {
         return refuse_answer(leg, error, "it is not the whole answer", response->result_count);
     }
-    return response->result_count == leg->query_count ||
-           refuse_answer(
-               leg, error, "its number of results is another one", response->result_count);
+    if (response->result_count != leg->query_count) {
+        eb_error_set(error, EB_STATUS_INTERNAL,
+            "the answer of part %" PRIu32
+            " does not fit its request: it has %zu result%s, expected %" PRIu32,
+            leg->part, response->result_count, response->result_count == 1 ? "" : "s",
+            leg->query_count);
+        return false;
+    }
+    return true;
 }
 
 bool eb_route_leg_take(const struct eb_route_leg *leg, struct eb_route_item *items,

@@ -6,7 +6,13 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
+
+/* How the error of a result begins; takes the number of its part. */
+#define MISFIT "the answer of part %" PRIu32 " does not fit its request: "
+#define SHAPE_SHOWN_MAX 8 /* most dimensions of a wrong shape that an error names */
+#define SHAPE_TEXT_BYTES (SHAPE_SHOWN_MAX * sizeof "18446744073709551615, " + sizeof "[...]")
 
 /* ---- begin: the scratch table, and what is computed here ---- */
 
@@ -156,9 +162,7 @@ bool eb_route_merge_begin(const struct eb_route_split *split, const struct eb_ba
 static bool refuse_result(
     const struct eb_route_sub *sub, struct eb_error *error, const char *what, uint64_t number)
 {
-    eb_error_set(error, EB_STATUS_INTERNAL,
-        "the answer of part %" PRIu32 " does not fit its request: %s (%" PRIu64 ")", sub->part,
-        what, number);
+    eb_error_set(error, EB_STATUS_INTERNAL, MISFIT "%s (%" PRIu64 ")", sub->part, what, number);
     return false;
 }
 
@@ -200,20 +204,68 @@ static bool take_missing(struct eb_route_merge *merge, const struct eb_route_sub
     return true;
 }
 
+/* Refuses a result that is an error. */
+static bool refuse_error(
+    const struct eb_route_sub *sub, const struct eb_wire_result *result, struct eb_error *error)
+{
+    const char *text = result->error_message ? result->error_message : "";
+    eb_error_set(error, EB_STATUS_INTERNAL, MISFIT "a result is the error %s%s%s", sub->part,
+        eb_status_name((int)eb_status_of_number(result->error_code)), text[0] != '\0' ? ": " : "",
+        text);
+    return false;
+}
+
+static bool refuse_type(
+    const struct eb_route_sub *sub, const struct eb_wire_result *result, struct eb_error *error)
+{
+    const char *expected = eb_type_name(sub->output_type);
+    if (!eb_type_is_valid(result->type)) {
+        eb_error_set(error, EB_STATUS_INTERNAL,
+            MISFIT "its type is number %" PRId32 ", expected %s", sub->part, result->type,
+            expected);
+        return false;
+    }
+    eb_error_set(error, EB_STATUS_INTERNAL, MISFIT "its type is %s, expected %s", sub->part,
+        eb_type_name((enum eb_type)result->type), expected);
+    return false;
+}
+
+/* Writes dimensions, such as "[2, 3]", of which the last may be left out. */
+static void format_shape(const struct eb_wire_result *result, char *text, size_t text_bytes)
+{
+    uint32_t count = result->shape_count < SHAPE_SHOWN_MAX ? result->shape_count : SHAPE_SHOWN_MAX;
+    size_t at = (size_t)snprintf(text, text_bytes, "[");
+    for (uint32_t i = 0; i < count; i++) {
+        at += (size_t)snprintf(
+            text + at, text_bytes - at, "%s%" PRIu64, i > 0 ? ", " : "", result->shape[i]);
+    }
+    (void)snprintf(text + at, text_bytes - at, "%s]", count < result->shape_count ? ", ..." : "");
+}
+
+static bool refuse_shape(const struct eb_route_sub *sub, const struct eb_wire_result *result,
+    uint32_t elements, struct eb_error *error)
+{
+    char shape[SHAPE_TEXT_BYTES];
+    format_shape(result, shape, sizeof shape);
+    eb_error_set(error, EB_STATUS_INTERNAL,
+        MISFIT "its shape is %s, expected %" PRIu32 " rows of %" PRIu32 " values", sub->part, shape,
+        sub->bag_count, elements);
+    return false;
+}
+
 static bool check_result(const struct eb_route_merge *merge, const struct eb_route_sub *sub,
     const struct eb_wire_result *result, struct eb_error *error)
 {
     uint32_t elements = merge->split->query->job->table->row_elements;
     uint64_t row_bytes = sub->is_default ? merge->default_row_bytes : merge->row_bytes;
     if (result->error_code != 0) {
-        return refuse_result(sub, error, "it is an error", result->error_code);
+        return refuse_error(sub, result, error);
     }
     if (result->type != (int32_t)sub->output_type) {
-        return refuse_result(sub, error, "its type is another one", (uint64_t)result->type);
+        return refuse_type(sub, result, error);
     }
     if (!is_result_shape(result, sub->bag_count, elements)) {
-        return refuse_result(
-            sub, error, "its shape is another one; dimensions", result->shape_count);
+        return refuse_shape(sub, result, elements, error);
     }
     if (result->values_bytes != sub->bag_count * row_bytes) {
         return refuse_result(sub, error, "its values have a wrong size", result->values_bytes);

@@ -8,7 +8,8 @@
 #include "kernels/bag.h"
 #include "proto/arena.h"
 
-/* Returns whether a job can be cut. That of NONE cannot; its rows are no more than its results. */
+/* Returns whether a job can be cut. A job with the reduction NONE cannot: the parts send no more
+ * rows than it has results. */
 bool eb_route_can_slice(const struct eb_bag_job *job);
 
 /* Returns the bytes of one row that a part sends for such a job. */

@@ -186,9 +186,9 @@ static void refuses_another_type(void **state)
     struct fixture *fixture = *state;
     struct eb_wire_result answer = fixture->answer;
     answer.type = EB_F16;
-    assert_refused(fixture, &answer, "type");
+    assert_refused(fixture, &answer, "its type is f16, expected f32");
     answer.type = -1;
-    assert_refused(fixture, &answer, "type");
+    assert_refused(fixture, &answer, "its type is number -1, expected f32");
 }
 
 static void refuses_another_shape(void **state)
@@ -205,9 +205,25 @@ static void refuses_another_shape(void **state)
     const uint64_t wraps[] = {rows, UINT64_C(1) << 63, 2, 3};
     answer.shape = wraps;
     answer.shape_count = 4;
-    assert_refused(fixture, &answer, "shape");
+    assert_refused(fixture, &answer, ", 9223372036854775808, 2, 3], expected ");
     answer.shape_count = 0;
-    assert_refused(fixture, &answer, "shape");
+    assert_refused(fixture, &answer, "its shape is [], expected ");
+    static const uint64_t most[] = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX,
+        UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
+    answer.shape = most;
+    answer.shape_count = 8;
+    assert_refused(fixture, &answer, "18446744073709551615], expected ");
+    answer.shape_count = 9;
+    assert_refused(fixture, &answer, "18446744073709551615, ...], expected ");
+}
+
+static void names_the_error_of_a_result(void **state)
+{
+    struct fixture *fixture = *state;
+    struct eb_wire_result answer = {.error_code = EB_STATUS_NOT_FOUND, .error_message = "no table"};
+    assert_refused(fixture, &answer, "NOT_FOUND: no table");
+    answer = (struct eb_wire_result){.error_code = 17, .error_message = ""};
+    assert_refused(fixture, &answer, "error UNKNOWN");
 }
 
 static void refuses_values_of_another_size(void **state)
@@ -285,6 +301,7 @@ EB_TEST_GROUP(route_answers)
         TEST(a_default_row_that_is_left_out_is_zero),
         TEST(a_later_answer_may_have_the_default_key),
         TEST(another_piece_says_nothing_about_the_default_key),
+        TEST(names_the_error_of_a_result),
         TEST(refuses_another_type),
         TEST(refuses_another_shape),
         TEST(refuses_values_of_another_size),

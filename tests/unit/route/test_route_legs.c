@@ -4,6 +4,7 @@
 #include "tests/lib/test_group.h"
 #include "tests/unit/route/parted_table.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -172,6 +173,21 @@ static void a_message_asks_for_the_sub_queries(void **state)
     free(message);
 }
 
+/* Only the part knows whether a keyed table has the key; row numbers are checked here. */
+static void asks_for_errors_of_results_only_for_default_keys(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct eb_route_leg *leg = &fixture->legs.legs[0];
+    for (uint32_t i = 0; i < ITEMS; i++) {
+        struct eb_wire_request request = {.model = ""};
+        struct eb_route_sub *sub = &fixture->splits[i].subs[0];
+        sub->has_default = true;
+        assert_true(eb_route_leg_fill(leg, fixture->items, &version, &fixture->arena, &request));
+        assert_int_equal(request.errors_per_query, fixture->queries[i].rule.by_key);
+        sub->has_default = false;
+    }
+}
+
 static void divides_what_is_too_much_for_one_message(void **state)
 {
     struct fixture *fixture = *state;
@@ -237,6 +253,19 @@ static void takes_sound_answers(void **state)
             fail_msg("%s", error.text);
         }
     }
+}
+
+static void refuses_another_number_of_results(void **state)
+{
+    struct fixture *fixture = *state;
+    struct eb_wire_response answer = fixture->answers[0];
+    struct eb_error error = {0};
+    char text[100];
+    answer.result_count = 3;
+    snprintf(text, sizeof text, "it has 3 results, expected %u", fixture->legs.legs[0].query_count);
+    assert_false(
+        eb_route_leg_take(&fixture->legs.legs[0], fixture->items, &version, &answer, &error));
+    assert_non_null(strstr(error.text, text));
 }
 
 static void assert_leg_refused(
@@ -309,7 +338,9 @@ EB_TEST_GROUP(route_legs)
         TEST(rows_that_have_memory_do_not_divide_legs),
         TEST(a_request_without_remote_queries_has_no_legs),
         TEST(a_message_asks_for_the_sub_queries),
+        TEST(asks_for_errors_of_results_only_for_default_keys),
         TEST(takes_sound_answers),
+        TEST(refuses_another_number_of_results),
         TEST(refuses_answers_to_something_else),
         TEST(refuses_results_in_another_order_and_errors),
         TEST(grouping_fails_if_the_arena_is_full),
