@@ -159,7 +159,9 @@ struct embag_answer {
     const struct embag_result *results; /* in the order of the queries, then of the groups */
     uint32_t queue_us;   /* the server's time from the request's arrival until pooling began */
     uint32_t compute_us; /* server time from the start of pooling to the last computed value */
-    bool incomplete;     /* with allow_incomplete: some result has unreached indices */
+    /* With allow_incomplete: some result has unreached indices, or lacks its default row or the row
+     * for unknown indices because their part was not reached. */
+    bool incomplete;
 };
 
 /* How lookups are sent. A stream costs both ends the least. Unary calls, one per lookup, are for

@@ -189,7 +189,7 @@ struct eb_wire_response {
     uint32_t error_code;
     const char *error_message;
     uint32_t retry_after_ms;
-    bool incomplete;     /* some indices were not reached */
+    bool incomplete;     /* some rows were not reached */
     bool more;           /* further answers to the same request follow */
     uint32_t queue_us;   /* microseconds from arrival to the first tile */
     uint32_t compute_us; /* microseconds from there to the last value */

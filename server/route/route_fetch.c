@@ -178,6 +178,20 @@ static uint64_t count_flagged(const struct eb_route_fetch *fetch, const bool *fl
     return count;
 }
 
+/* Returns the number of rows of that list which were not reached and replace no missing row number.
+ * The list does not tell an index of the row for unknown indices from a missing one, so as many are
+ * taken for missing as there are. */
+static uint64_t count_unreached(
+    const struct eb_route_fetch *fetch, const struct eb_route_merge *merge, uint64_t missing_count)
+{
+    uint64_t stand_in_count = 0;
+    for (uint32_t i = 0; merge->stand_in_count > 0 && i < fetch->row_count; i++) {
+        stand_in_count += eb_route_merge_is_stand_in(merge, fetch->job.rows[fetch->numbers[i]]);
+    }
+    return count_flagged(fetch, merge->is_unreached) -
+           (stand_in_count < missing_count ? stand_in_count : missing_count);
+}
+
 bool eb_route_fetch_end(const struct eb_route_fetch *fetch, struct eb_route_merge *merge,
     struct eb_arena *arena, struct eb_bag_job *job, uint64_t *unreached_count)
 {
@@ -194,7 +208,7 @@ bool eb_route_fetch_end(const struct eb_route_fetch *fetch, struct eb_route_merg
     }
     replace_fetched(fetch, merge, fetched);
     list_fetched(fetch, fetched, job, rows, starts);
-    *unreached_count = count_flagged(fetch, merge->is_unreached);
+    *unreached_count = count_unreached(fetch, merge, job->missing_count);
     job->table = merged.table;
     job->lines = merged.lines;
     job->rows = rows;

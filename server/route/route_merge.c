@@ -21,8 +21,8 @@ static uint64_t find_row_bytes(const struct eb_route_merge *merge, enum eb_type 
     return merge->split->query->job->table->row_elements * eb_type_bytes(type);
 }
 
-/* Returns a job that computes rows of the default vector: those of `vectors`, or the default row.
- * Its rows and its result must still be set. */
+/* Returns a job that computes rows of the default vector, and zeros. Its rows and its result must
+ * still be set. */
 static struct eb_bag_job begin_vector_job(const struct eb_bag_job *job, enum eb_type output_type)
 {
     return (struct eb_bag_job){
@@ -30,12 +30,14 @@ static struct eb_bag_job begin_vector_job(const struct eb_bag_job *job, enum eb_
         .lines = eb_bag_lines_find(job->table, 0, job->table->row_elements),
         .reduction = EB_REDUCTION_NONE,
         .output_type = output_type,
-        .has_vector_rows = true,
+        .has_zero_rows = true,
+        .has_vector_rows = job->table->vector,
         .default_row = -1,
     };
 }
 
-/* Returns the weights of `vectors` as a job has them. Returns NULL if the arena is full. */
+/* Returns the weights of a sub-query that is computed here, as a job has them.
+ * Returns NULL if the arena is full. */
 static void *take_vector_weights(
     const struct eb_bag_job *job, const struct eb_route_sub *sub, struct eb_arena *arena)
 {
@@ -48,11 +50,11 @@ static void *take_vector_weights(
     return weights;
 }
 
-/* Computes the rows of `vectors`. */
-static bool pool_vectors(
-    struct eb_route_merge *merge, const struct eb_bag_ops *ops, struct eb_arena *arena)
+/* Computes the result of a sub-query whose rows need no part: each is the default vector or a zero.
+ */
+static bool pool_vectors(const struct eb_route_merge *merge, const struct eb_route_sub *sub,
+    const struct eb_bag_ops *ops, struct eb_arena *arena)
 {
-    const struct eb_route_sub *sub = &merge->split->vectors;
     const struct eb_bag_job *job = merge->split->query->job;
     struct eb_bag_job vectors = begin_vector_job(job, sub->output_type);
     vectors.reduction = sub->reduction;
@@ -60,6 +62,7 @@ static bool pool_vectors(
     vectors.bag_count = sub->bag_count;
     vectors.out = merge->rows + sub->result_row * merge->row_bytes;
     vectors.out_stride_bytes = merge->row_bytes;
+    vectors.default_row = job->default_row == EB_ROW_VECTOR ? EB_ROW_VECTOR : -1;
     if (job->weights) {
         vectors.weights = take_vector_weights(job, sub, arena);
         if (!vectors.weights) {
@@ -105,7 +108,7 @@ bool eb_route_merge_prepare(const struct eb_route_split *split, const struct eb_
     const struct eb_bag_job *job = split->query->job;
     uint32_t row_count = eb_route_row_count(job);
     bool is_vector = job->default_row == EB_ROW_VECTOR;
-    *merge = (struct eb_route_merge){.split = split};
+    *merge = (struct eb_route_merge){.split = split, .ops = ops};
     merge->row_bytes = find_row_bytes(merge, split->result_type);
     merge->default_row_bytes = find_row_bytes(merge, job->output_type);
     merge->missing_count = split->query->rule.by_key ? 0 : job->missing_count;
@@ -143,8 +146,9 @@ uint64_t eb_route_merge_rows_bytes(const struct eb_route_merge *merge)
 bool eb_route_merge_set_rows(struct eb_route_merge *merge, const struct eb_bag_ops *ops,
     struct eb_arena *arena, uint8_t *rows)
 {
+    const struct eb_route_sub *vectors = &merge->split->vectors;
     merge->rows = rows;
-    return merge->split->vectors.index_count == 0 || pool_vectors(merge, ops, arena);
+    return vectors->index_count == 0 || pool_vectors(merge, vectors, ops, arena);
 }
 
 bool eb_route_merge_begin(const struct eb_route_split *split, const struct eb_bag_ops *ops,
@@ -334,15 +338,26 @@ static void forget_result(struct eb_route_merge *merge, uint32_t number)
     }
 }
 
-bool eb_route_merge_leave_out(struct eb_route_merge *merge, uint32_t number, struct eb_arena *arena)
+/* Returns whether a row of a sub-query is in no part: the default vector or a zero, which only
+ * sub-queries on whole tables have among their rows. */
+static bool is_row_here(const struct eb_route_merge *merge, int64_t row)
 {
-    const struct eb_route_sub *sub = &merge->split->subs[number];
-    uint32_t row_count = eb_route_row_count(merge->split->query->job);
-    forget_result(merge, number);
-    if (sub->is_default) {
-        memset(merge->default_row, 0, merge->default_row_bytes);
-        return true;
-    }
+    return !merge->split->query->rule.by_key && row < 0;
+}
+
+bool eb_route_merge_is_stand_in(const struct eb_route_merge *merge, int64_t row)
+{
+    const struct eb_route_query *query = merge->split->query;
+    return !query->rule.by_key && query->missing == EB_MISSING_UNKNOWN_ROW && row >= 0 &&
+           row == query->job->table->unknown_row;
+}
+
+/* Notes which rows of a sub-query were not reached. */
+static bool flag_unreached(
+    struct eb_route_merge *merge, const struct eb_route_sub *sub, struct eb_arena *arena)
+{
+    const struct eb_bag_job *job = merge->split->query->job;
+    uint32_t row_count = eb_route_row_count(job);
     if (!merge->is_unreached) {
         merge->is_unreached = eb_arena_take(arena, row_count * sizeof *merge->is_unreached);
         if (!merge->is_unreached) {
@@ -350,14 +365,81 @@ bool eb_route_merge_leave_out(struct eb_route_merge *merge, uint32_t number, str
         }
         memset(merge->is_unreached, 0, row_count * sizeof *merge->is_unreached);
     }
+    for (uint32_t i = 0; i < sub->index_count; i++) {
+        int64_t row = job->rows[sub->positions[i]];
+        bool is_unreached = !is_row_here(merge, row);
+        merge->is_unreached[sub->positions[i]] = is_unreached;
+        merge->unreached_count += is_unreached;
+        merge->stand_in_count += eb_route_merge_is_stand_in(merge, row);
+    }
+    return true;
+}
+
+/* Returns whether a sub-query on a whole table names a row that fills empty bags. */
+static bool has_default_row(const struct eb_route_merge *merge, const struct eb_route_sub *sub)
+{
+    return sub->has_default && (merge->split->query->rule.by_key || sub->default_index >= 0);
+}
+
+/* Lists the rows of a sub-query on a whole table that are in no part. If it asks for rows one by
+ * one, the others become zeros. Notes whether a bag needs a default row that was left out. */
+static bool take_rest(struct eb_route_merge *merge, const struct eb_route_sub *sub,
+    struct eb_arena *arena, struct eb_route_sub *rest)
+{
+    *rest = *sub;
+    rest->index_count = 0;
+    rest->indices = eb_arena_take(arena, sub->index_count * sizeof *rest->indices);
+    rest->positions = eb_arena_take(arena, sub->index_count * sizeof *rest->positions);
+    rest->lengths = eb_arena_take(arena, sub->bag_count * sizeof *rest->lengths);
+    if (!rest->indices || !rest->positions || !rest->lengths) {
+        return false;
+    }
+    uint32_t i = 0;
+    for (uint32_t bag = 0; bag < sub->bag_count; bag++) {
+        uint32_t end = i + (sub->lengths ? (uint32_t)sub->lengths[bag] : 1);
+        rest->lengths[bag] = 0;
+        for (; i < end; i++) {
+            bool is_here = is_row_here(merge, sub->indices[i]);
+            if (is_here || !sub->lengths) {
+                rest->indices[rest->index_count] = is_here ? sub->indices[i] : EB_ROW_ZERO;
+                rest->positions[rest->index_count++] = sub->positions[i];
+                rest->lengths[bag]++;
+            }
+        }
+        merge->is_default_left_out |= rest->lengths[bag] == 0 && has_default_row(merge, sub);
+    }
+    rest->lengths = sub->lengths ? rest->lengths : NULL;
+    return true;
+}
+
+/* Computes the result of a sub-query on a whole table from the rows that are in no part. */
+static bool pool_rest(
+    struct eb_route_merge *merge, const struct eb_route_sub *sub, struct eb_arena *arena)
+{
+    struct eb_route_sub rest;
+    assert(merge->rows);
+    return take_rest(merge, sub, arena, &rest) && pool_vectors(merge, &rest, merge->ops, arena);
+}
+
+bool eb_route_merge_leave_out(struct eb_route_merge *merge, uint32_t number, struct eb_arena *arena)
+{
+    const struct eb_route_sub *sub = &merge->split->subs[number];
+    forget_result(merge, number);
+    if (sub->is_default) {
+        memset(merge->default_row, 0, merge->default_row_bytes);
+        merge->is_default_left_out = true;
+        return true;
+    }
+    if (!flag_unreached(merge, sub, arena)) {
+        return false;
+    }
+    if (sub->is_whole) {
+        return pool_rest(merge, sub, arena);
+    }
     if (merge->rows) {
         memset(
             merge->rows + sub->result_row * merge->row_bytes, 0, sub->bag_count * merge->row_bytes);
     }
-    for (uint32_t i = 0; i < sub->index_count; i++) {
-        merge->is_unreached[sub->positions[i]] = true;
-    }
-    merge->unreached_count += sub->index_count;
     return true;
 }
 
@@ -647,4 +729,14 @@ void eb_route_merge_fill(const struct eb_route_merge *merge, const struct eb_bag
                 merge->default_row_bytes);
         }
     }
+}
+
+bool eb_route_merge_lacks_default(const struct eb_route_merge *merge, const struct eb_bag_job *job)
+{
+    bool is_any = merge->is_default_left_out && merge->split->is_whole;
+    bool may_be = merge->is_default_left_out && job->starts;
+    for (uint32_t bag = 0; may_be && bag < job->bag_count && !is_any; bag++) {
+        is_any = job->starts[bag] == job->starts[bag + 1];
+    }
+    return is_any;
 }

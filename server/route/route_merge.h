@@ -15,6 +15,7 @@
 
 struct eb_route_merge {
     const struct eb_route_split *split;
+    const struct eb_bag_ops *ops;
     uint64_t row_bytes;   /* of a row of the scratch table */
     uint8_t *rows;        /* [result_row_count][row_bytes] */
     bool *is_missing;     /* [rows of the job] keys that no part has; NULL if dense */
@@ -24,9 +25,12 @@ struct eb_route_merge {
     uint64_t missing_count;   /* missing keys; of a dense table, those of the job */
     uint64_t *taken_missing;  /* [split->sub_count] missing keys of the results that were taken */
     uint64_t unreached_count; /* rows of parts that were left out */
-    bool is_default_missing;  /* the key that fills empty bags is not in the table */
-    bool *lacks_default;      /* [split->sub_count] results that say so */
-    struct eb_table table;    /* the scratch table */
+    uint64_t stand_in_count;  /* those that may replace missing row numbers */
+    /* So was the row that fills empty bags. Of a whole table: and a bag needs it. */
+    bool is_default_left_out;
+    bool is_default_missing; /* the key that fills empty bags is not in the table */
+    bool *lacks_default;     /* [split->sub_count] results that say so */
+    struct eb_table table;   /* the scratch table */
 };
 
 /* Begins without memory for the rows. *split and its query must outlive *merge. Computes the
@@ -51,8 +55,9 @@ bool eb_route_merge_take(struct eb_route_merge *merge, uint32_t number,
     const struct eb_wire_result *result, struct eb_error *error);
 
 /* Leaves out the rows of split->subs[number], whose part cannot be reached: they count as skipped.
- * Where the result has a row for each index, theirs is zero; so is a default row there. The rows
- * may be set later. Returns false if the arena is full. */
+ * Where the result has a row for each index, theirs is zero; so is a default row there. The default
+ * vector and the zeros that a whole table has in place of missing rows are not left out. The rows
+ * may be set later, unless the table is whole. Returns false if the arena is full. */
 bool eb_route_merge_leave_out(
     struct eb_route_merge *merge, uint32_t number, struct eb_arena *arena);
 
@@ -64,3 +69,8 @@ bool eb_route_merge_end(
 
 /* Copies the default row over the result's empty bags, once *job has been pooled. */
 void eb_route_merge_fill(const struct eb_route_merge *merge, const struct eb_bag_job *job);
+
+/* Returns whether an empty bag of *job is zeros because the row that fills it was left out. */
+bool eb_route_merge_lacks_default(const struct eb_route_merge *merge, const struct eb_bag_job *job);
+/* Returns whether a row of a dense table may be in the job in place of a missing row number. */
+bool eb_route_merge_is_stand_in(const struct eb_route_merge *merge, int64_t row);

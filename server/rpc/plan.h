@@ -41,6 +41,7 @@ struct eb_plan_query {
     uint64_t result_row_bytes;
     const struct eb_plan_missing *missing; /* NULL if there is nothing to list */
     uint64_t unreached_count;              /* indices whose part could not be reached */
+    bool is_incomplete; /* some of its rows were not reached; a default row is not counted above */
     uint64_t index_count;
     struct eb_int_array indices; /* the indices in the request */
     const struct eb_id_map *id_map;

@@ -173,7 +173,7 @@ static bool is_common(const struct eb_plan *plan, const struct eb_plan_result *f
 {
     return from->status == EB_STATUS_OK && from->is_single &&
            plan->jobs[from->query_first].missing_count == 0 &&
-           plan->queries[from->query_first].unreached_count == 0 &&
+           !plan->queries[from->query_first].is_incomplete &&
            plan->queries[from->query_first].table->rank == 2;
 }
 
@@ -211,9 +211,10 @@ static bool describe_result(
                         : from->sequence ? describe_sequence(out->plan, from, result)
                                          : describe_joined(out->plan, from, result);
     for (uint32_t i = 0; i < from->query_count; i++) {
-        result->unreached += out->plan->queries[from->query_first + i].unreached_count;
+        const struct eb_plan_query *query = &out->plan->queries[from->query_first + i];
+        result->unreached += query->unreached_count;
+        out->response.incomplete = out->response.incomplete || query->is_incomplete;
     }
-    out->response.incomplete = out->response.incomplete || result->unreached > 0;
     return is_described && describe_missing(out->plan, from, result);
 }
 

@@ -276,9 +276,34 @@ static bool merge_query(struct eb_remote *remote, struct remote_query *query)
         job->gather_bytes = 0;
     } else {
         is_good = eb_route_merge_end(merge, &lookup->remote_arena, job);
+        remote->slices[query->slice_first].lacks_default =
+            is_good && eb_route_merge_lacks_default(merge, job);
     }
     plan->counts.gather_bytes += job->gather_bytes;
     return is_good;
+}
+
+/* Notes how many indices of a query were not reached, and whether its result lacks a row. A missing
+ * row number is not counted if only the row that replaces it was not reached. The rows do not tell
+ * it from an index of that row, so as many are taken for missing as there are. */
+static void note_unreached(const struct eb_remote *remote, const struct remote_query *query)
+{
+    struct eb_plan *plan = &remote->lookup->plan;
+    struct eb_plan_query *to = &plan->queries[query->plan->number];
+    const struct eb_bag_job *job = &plan->jobs[query->plan->number];
+    uint64_t unreached_count = 0;
+    uint64_t stand_in_count = 0;
+    for (uint32_t i = query->slice_first; i < query->slice_first + query->slice_count; i++) {
+        const struct eb_route_merge *merge = &remote->items[i].merge;
+        unreached_count += merge->unreached_count;
+        stand_in_count += merge->stand_in_count;
+        to->is_incomplete |= merge->unreached_count > 0 || remote->slices[i].lacks_default;
+    }
+    if (!query->plan->is_fetched) { /* eb_route_fetch_end has counted otherwise. */
+        to->unreached_count =
+            unreached_count -
+            (stand_in_count < job->missing_count ? stand_in_count : job->missing_count);
+    }
 }
 
 /* Ends a query whose legs have all been answered. */
@@ -288,20 +313,18 @@ static bool end_query(struct eb_remote *remote, struct remote_query *query)
     struct eb_plan *plan = &lookup->plan;
     struct eb_bag_job *job = &plan->jobs[query->plan->number];
     uint64_t missing_count = 0;
-    uint64_t unreached_count = 0;
     for (uint32_t i = query->slice_first; i < query->slice_first + query->slice_count; i++) {
         const struct eb_route_merge *merge = &remote->items[i].merge;
         if (eb_remote_lacks_key(&remote->slices[i], merge)) {
             return refuse_missing_key(remote, query, merge->is_default_missing);
         }
         missing_count += merge->missing_count;
-        unreached_count += merge->unreached_count;
     }
     bool is_keyed = remote->slices[query->slice_first].route.rule.by_key;
-    plan->queries[query->plan->number].unreached_count = unreached_count;
     if (!merge_query(remote, query)) {
         return eb_remote_refuse_memory(lookup);
     }
+    note_unreached(remote, query);
     if (is_keyed && query->is_cut) {
         job->missing_count = missing_count;
     }

@@ -279,7 +279,7 @@ static void give_rows(struct eb_remote *remote, uint32_t number)
 /* Computes the results of a slice, if it has not failed and no key is missing that must not be. */
 static bool compute_slice(struct eb_remote *remote, uint32_t number)
 {
-    const struct remote_slice *slice = &remote->slices[number];
+    struct remote_slice *slice = &remote->slices[number];
     struct eb_route_merge *merge = &remote->items[number].merge;
     struct eb_bag_job job;
     if (slice->has_failed || eb_remote_lacks_key(slice, merge)) {
@@ -295,6 +295,7 @@ static bool compute_slice(struct eb_remote *remote, uint32_t number)
     eb_bag_pool(remote->lookup->plan.ops, &job, 0, job.bag_count);
     remote->pooled_bytes += job.gather_bytes;
     eb_route_merge_fill(merge, &job);
+    slice->lacks_default = eb_route_merge_lacks_default(merge, &job);
     return true;
 }
 

@@ -33,6 +33,7 @@ struct remote_slice {
     struct eb_route_split split;
     uint32_t open_sub_count; /* sub-queries whose legs are not over */
     bool has_failed;         /* one of its legs has failed */
+    bool lacks_default;      /* an empty bag is zeros because its default row was left out */
     uint64_t rows_bytes; /* memory taken for its merge's rows, if the query is cut into slices */
 };
 

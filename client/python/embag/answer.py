@@ -17,8 +17,9 @@ class Answer:
 
     There is one result for all of them if the request set concat. All results are from `version`
     of `model`. `queue_us` and `compute_us` are the microseconds for which the request waited in the
-    server and was computed there. `incomplete` says whether a router left out indices whose part it
-    could not reach, which happens only if the request set allow_incomplete.
+    server and was computed there. `incomplete` says whether a router left out rows whose part it
+    could not reach, those of indices or default rows, which happens only if the request set
+    allow_incomplete.
     """
 
     __slots__ = ('compute_us', 'incomplete', 'model', 'queue_us', 'results', 'version')

@@ -487,6 +487,7 @@ uint8_t *parted_pool(struct parted_table *table, const struct eb_bag_query *quer
         .missing = query->missing,
         .has_default = query->has_default,
         .default_index = query->default_index,
+        .may_leave_out = outcome->left_out != PARTED_NO_PART,
         .caps = eb_splitmix64_next(&table->random) % 2 == 0 ? &caps : NULL,
     };
     if (table->options.is_whole) {
@@ -500,6 +501,8 @@ uint8_t *parted_pool(struct parted_table *table, const struct eb_bag_query *quer
     outcome->bytes = result_bytes(&fixture);
     outcome->missing = job.missing_count;
     outcome->unreached = merge.unreached_count;
+    outcome->stand_ins = merge.stand_in_count;
+    outcome->lacks_default = eb_route_merge_lacks_default(&merge, &job);
     uint8_t *values = take(outcome->bytes);
     job.out = values;
     job.out_stride_bytes = fixture.extent.result_row_bytes;

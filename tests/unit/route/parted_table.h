@@ -74,7 +74,9 @@ struct parted_outcome {
     uint32_t left_out; /* set by the caller: a part that is not reached, or PARTED_NO_PART */
     size_t bytes;      /* of the values */
     uint64_t missing;
-    uint64_t unreached; /* indices of the part that was left out */
+    uint64_t unreached; /* rows of the part that was left out */
+    uint64_t stand_ins; /* those that may replace missing row numbers */
+    bool lacks_default; /* an empty bag is zeros because its default row was left out */
 };
 
 /* Splits a request, with random caps, has the parts answer, and merges. Some answers come twice.

@@ -122,6 +122,31 @@ static void a_default_row_that_is_left_out_is_zero(void **state)
     }
 }
 
+/* A default row that was left out is missed only by empty bags. */
+static void only_an_empty_bag_lacks_the_default_row(void **state)
+{
+    struct fixture *fixture = *state;
+    struct eb_arena *arena = &fixture->table.arena;
+    static const uint32_t full[] = {0, 1, 2};
+    static const uint32_t empty[] = {0, 1, 1};
+    struct eb_route_query query = fixture->query;
+    struct eb_route_split split;
+    struct eb_route_merge merge;
+    struct eb_bag_job job = {.bag_count = 2, .starts = empty};
+    query.has_default = true;
+    query.default_index = fixture->table.part_keys[0].keys[0];
+    assert_true(eb_route_split(&query, arena, &split));
+    assert_true(eb_route_merge_begin(&split, eb_bag_ops_find("ref"), arena, &merge));
+    assert_false(eb_route_merge_lacks_default(&merge, &job));
+    assert_true(eb_route_merge_leave_out(&merge, split.sub_count - 1, arena));
+    assert_int_equal(merge.unreached_count, 0);
+    assert_true(eb_route_merge_lacks_default(&merge, &job));
+    job.starts = full;
+    assert_false(eb_route_merge_lacks_default(&merge, &job));
+    job.starts = NULL;
+    assert_false(eb_route_merge_lacks_default(&merge, &job));
+}
+
 /* One server of a part lacks the key that fills empty bags, and then another one has it. */
 static void a_later_answer_may_have_the_default_key(void **state)
 {
@@ -301,6 +326,7 @@ EB_TEST_GROUP(route_answers)
         TEST(a_default_row_that_is_left_out_is_zero),
         TEST(a_later_answer_may_have_the_default_key),
         TEST(another_piece_says_nothing_about_the_default_key),
+        TEST(only_an_empty_bag_lacks_the_default_row),
         TEST(names_the_error_of_a_result),
         TEST(refuses_another_type),
         TEST(refuses_another_shape),

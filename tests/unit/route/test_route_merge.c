@@ -209,6 +209,76 @@ static void indices_of_a_part_that_is_left_out_count_as_skipped(void **state)
     free(table);
 }
 
+/* Compares a request on a whole table with the same one on a table that is divided into one part,
+ * when that part is left out. */
+static void compare_left_out(struct parted_table *whole, struct parted_table *divided,
+    enum eb_reduction reduction, enum eb_missing missing)
+{
+    uint64_t seed = whole->random + 1;
+    struct parted_table *tables[] = {whole, divided};
+    struct parted_outcome outcomes[2] = {{.left_out = 0}, {.left_out = 0}};
+    const struct eb_bag_ops *ops = eb_bag_ops_find(seed % 2 == 0 ? NULL : "ref");
+    uint8_t *values[2];
+    enum eb_type type = EB_TYPE_UNSPECIFIED;
+    for (int i = 0; i < 2; i++) {
+        struct parted_request request;
+        tables[i]->random = seed;
+        parted_draw(tables[i], reduction, missing, &request);
+        type = request.query.output_type ? request.query.output_type : whole->whole.type;
+        values[i] = parted_pool(tables[i], &request.query, ops, &outcomes[i]);
+        if (eb_type_is_float(type)) {
+            drop_signs_of_zeros(type, values[i], outcomes[i].bytes);
+        }
+        parted_request_deinit(&request);
+    }
+    assert_int_equal(outcomes[0].bytes, outcomes[1].bytes);
+    if (memcmp(values[0], values[1], outcomes[0].bytes) != 0) {
+        fail_msg("%s, missing %d, output %d, %skeyed, vector %d", eb_reduction_name(reduction),
+            (int)missing, (int)type, whole->rule.by_key ? "" : "not ", whole->options.has_vector);
+    }
+    assert_int_equal(outcomes[0].unreached, outcomes[1].unreached);
+    assert_int_equal(outcomes[0].stand_ins, outcomes[1].stand_ins);
+    assert_int_equal(outcomes[0].missing, outcomes[1].missing);
+    assert_int_equal(outcomes[0].lacks_default, outcomes[1].lacks_default);
+    free(values[0]);
+    free(values[1]);
+}
+
+/* Padding and replaced row numbers are in no part, and the default vector is known. */
+static void whole_tables_that_are_left_out_give_what_divided_ones_give(void **state)
+{
+    (void)state;
+    for (size_t number = 0; number < 8 * KINDS; number++) {
+        struct parted_table *tables = calloc(2, sizeof *tables);
+        struct parted_options options = {
+            .type = kinds[number / 8].type,
+            .storage = kinds[number / 8].storage,
+            .parts = 1,
+            .row_count = 12,
+            .row_elements = 5,
+            .is_keyed = number % 2 > 0,
+            .has_unknown_row = true,
+            .has_vector = number / 2 % 2 > 0,
+            .unknown_is_vector = number / 4 % 2 > 0 && number / 2 % 2 > 0,
+            .is_exact = true,
+        };
+        assert_non_null(tables);
+        parted_init(&tables[1], &options, 9);
+        options.is_whole = true;
+        parted_init(&tables[0], &options, 9);
+        for (int reduction = EB_REDUCTION_SUM; reduction < EB_REDUCTION_COUNT; reduction++) {
+            bool may_be = is_possible(options.type, (enum eb_reduction)reduction);
+            for (int round = 0; may_be && round < 4 * ROUNDS; round++) {
+                compare_left_out(&tables[0], &tables[1], (enum eb_reduction)reduction,
+                    (enum eb_missing)(EB_MISSING_ERROR + round % 4));
+            }
+        }
+        parted_deinit(&tables[0]);
+        parted_deinit(&tables[1]);
+        free(tables);
+    }
+}
+
 EB_TEST_GROUP(route_merge)
 {
     const struct CMUnitTest tests[] = {
@@ -218,6 +288,7 @@ EB_TEST_GROUP(route_merge)
         cmocka_unit_test(keyed_tables_with_vectors_give_the_results_of_the_whole),
         cmocka_unit_test(tables_in_one_part_give_the_bits_of_the_whole),
         cmocka_unit_test(indices_of_a_part_that_is_left_out_count_as_skipped),
+        cmocka_unit_test(whole_tables_that_are_left_out_give_what_divided_ones_give),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
