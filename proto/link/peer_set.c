@@ -10,6 +10,9 @@
 /* Least time between two looks at a silent peer. */
 #define SILENCE_STEP_NS UINT64_C(5000000)
 #define SILENCE_NS_MAX UINT64_C(1000000000)
+/* Most failed resolutions in a row after which the next one is hurried: a name that never has an
+ * address must not burden the name service for ever. */
+#define HURRIED_FAILURES_MAX 10
 
 /* ---- peers ---- */
 
@@ -217,6 +220,17 @@ static void drop_unlisted(struct eb_peer_set *set, const struct eb_resolver_resu
     remove_gone(set);
 }
 
+/* Has names resolved again soon if some could not be, and the owner needs all servers. */
+static void hurry_failed(struct eb_peer_set *set)
+{
+    if (set->resolve_error.status == EB_STATUS_OK) {
+        set->resolve_failures = 0;
+    } else if (set->asks_instances && set->resolve_failures < HURRIED_FAILURES_MAX) {
+        set->resolve_failures++;
+        eb_resolver_hurry(&set->resolver);
+    }
+}
+
 /* A resolution that fails changes nothing: the addresses that are known may well be right. */
 static void on_set_results(void *context, const struct eb_resolver_result *results)
 {
@@ -238,6 +252,7 @@ static void on_set_results(void *context, const struct eb_resolver_result *resul
     } else if (why) {
         set->resolve_error = *why;
     }
+    hurry_failed(set);
     bool has_failed = set->count == 0 && set->resolve_error.status != EB_STATUS_OK;
     set->on_resolved(set->context, has_failed ? &set->resolve_error : NULL);
 }

@@ -17,7 +17,7 @@ struct eb_peer_set {
     const struct eb_targets *targets;
     uint64_t resolve_interval_ns;
     /* Each peer is connected, and asked for its instance, even if it is the only one. Otherwise
-     * only if there are several. */
+     * only if there are several. Names that cannot be resolved are tried again soon, at first. */
     bool asks_instances;
     /* A connection of a peer is open. */
     void (*on_open)(void *context, struct eb_peer *peer);
@@ -48,9 +48,10 @@ struct eb_peer_set {
     struct eb_peer **by_instance;
     uint32_t by_instance_count;
     bool is_by_instance_old; /* it must be made again before it is used */
-    struct eb_error
-        resolve_error; /* why no name has an address; OK: one has, or is being resolved */
-    uint64_t random;   /* state of splitmix64.h */
+    /* Why some name could not be resolved the last time; OK: all could, or none was tried yet. */
+    struct eb_error resolve_error;
+    uint32_t resolve_failures; /* failed resolutions in a row, of those that hurried the next one */
+    uint64_t random;           /* state of splitmix64.h */
     bool is_closing;
 };
 

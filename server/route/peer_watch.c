@@ -346,7 +346,8 @@ const char *eb_peer_watch_address(const struct eb_peer_watch *watch, uint32_t pe
 bool eb_peer_watch_has_all_answers(const struct eb_peer_watch *watch)
 {
     const struct eb_peer_set *set = &watch->host.dispatcher.servers;
-    if (set->resolver.is_open && set->resolver.ended_ns == 0) {
+    bool is_unresolved = set->resolver.is_open && set->resolver.ended_ns == 0;
+    if (is_unresolved || set->resolve_error.status != EB_STATUS_OK) {
         return false;
     }
     for (uint32_t i = 0; i < set->count; i++) {

@@ -54,7 +54,8 @@ uint64_t eb_peer_watch_instance(const struct eb_peer_watch *watch, uint32_t peer
 /* Returns the address of a peer, for logs and the status page; "" if there is none. Borrowed until
  * the next cycle of the loop. */
 const char *eb_peer_watch_address(const struct eb_peer_watch *watch, uint32_t peer);
-/* Returns whether the names have been resolved, and every address has answered or failed. */
+/* Returns whether all names could be resolved the last time, and every address has answered or
+ * failed. */
 bool eb_peer_watch_has_all_answers(const struct eb_peer_watch *watch);
 /* Returns whether some part server is in the map. */
 bool eb_peer_watch_has_any(const struct eb_peer_watch *watch);

@@ -570,6 +570,60 @@ static void asks_a_server_again_that_does_not_tell_what_it_is(void **state)
 
 /* ---- names ---- */
 
+/* Waits until names have been resolved that many times since the start of the test. */
+static void await_resolution(struct watch_fixture *f, unsigned count)
+{
+    RUN_UNTIL(f, count_resolutions() >= count);
+    run_a_while(f);
+}
+
+/* A name service that is not reached at first must not have the router begin without servers. */
+static void waits_for_a_name_that_has_no_address_at_first(void **state)
+{
+    (void)state;
+    struct watch_fixture *f = start_servers(2);
+    char names[2 * sizeof f->servers[0].address + 16];
+    (void)snprintf(names, sizeof names, "parts.test:%s,%s", strchr(f->servers[0].address, ':') + 1,
+        f->servers[1].address);
+    tell_ready(f, 0);
+    tell_ready(f, 1);
+    set_name_address(NULL);
+    open_watch_to(f, names);
+    await_resolution(f, 1);
+    RUN_UNTIL(f, count_ready(f, 1) == 1);
+    assert_false(eb_peer_watch_has_all_answers(f->watch));
+    /* It is tried again after a second, and not sooner. */
+    set_name_address("127.0.0.1");
+    advance(999);
+    run_a_while(f);
+    assert_int_equal(count_resolutions(), 1);
+    advance(1);
+    RUN_UNTIL(f, count_ready(f, 0) == 1);
+    assert_int_equal(count_resolutions(), 2);
+    assert_true(eb_peer_watch_has_all_answers(f->watch));
+    close_watch(f);
+}
+
+static void tries_a_name_less_often_if_it_never_has_an_address(void **state)
+{
+    (void)state;
+    struct watch_fixture *f = start_servers(0);
+    set_name_address(NULL);
+    open_watch_to(f, "parts.test:1");
+    await_resolution(f, 1);
+    for (unsigned count = 2; count <= 11; count++) {
+        advance(1000);
+        await_resolution(f, count);
+    }
+    advance(3900);
+    run_a_while(f);
+    assert_int_equal(count_resolutions(), 11);
+    advance(2200);
+    await_resolution(f, 12);
+    assert_false(eb_peer_watch_has_all_answers(f->watch));
+    close_watch(f);
+}
+
 static void follows_the_addresses_of_a_name(void **state)
 {
     (void)state;
@@ -580,8 +634,7 @@ static void follows_the_addresses_of_a_name(void **state)
     set_name_address(NULL);
     start_log(f);
     open_watch_to(f, name);
-    assert_false(eb_peer_watch_has_all_answers(f->watch));
-    RUN_UNTIL(f, eb_peer_watch_has_all_answers(f->watch));
+    await_resolution(f, 1);
     run_a_while(f);
     stop_log(f);
     assert_int_equal(count_logged(f, "event=part_servers_unknown"), 1);
@@ -747,6 +800,8 @@ EB_TEST_GROUP(peer_watch)
         cmocka_unit_test(does_not_wait_for_a_server_that_never_answers),
         cmocka_unit_test(asks_a_server_again_that_does_not_tell_what_it_is),
         cmocka_unit_test(follows_the_addresses_of_a_name),
+        cmocka_unit_test(waits_for_a_name_that_has_no_address_at_first),
+        cmocka_unit_test(tries_a_name_less_often_if_it_never_has_an_address),
         cmocka_unit_test_teardown(leaves_nothing_if_it_cannot_be_opened, eb_faults_tear_down),
         cmocka_unit_test_teardown(recovers_from_a_lack_of_memory, eb_faults_tear_down),
         cmocka_unit_test_teardown(watches_a_server_when_there_is_memory_again, eb_faults_tear_down),

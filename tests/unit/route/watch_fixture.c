@@ -16,6 +16,7 @@
 static atomic_ullong clock_ns = UINT64_C(1000000000000000000);
 /* The address of every name; NULL: there is none. */
 static _Atomic(const char *) name_address;
+static atomic_uint resolution_count;
 
 uint64_t __wrap_uv_hrtime(void);
 uint64_t __wrap_uv_hrtime(void)
@@ -32,12 +33,18 @@ int __wrap_getaddrinfo(
 {
     const char *address = atomic_load(&name_address);
     (void)host;
+    atomic_fetch_add(&resolution_count, 1);
     return address ? __real_getaddrinfo(address, port, hints, found) : EAI_NONAME;
 }
 
 void set_name_address(const char *address)
 {
     atomic_store(&name_address, address);
+}
+
+unsigned count_resolutions(void)
+{
+    return atomic_load(&resolution_count);
 }
 
 /* ---- fixture ---- */
@@ -93,6 +100,7 @@ struct watch_fixture *start_servers(int count)
     struct watch_fixture *f = calloc(1, sizeof *f);
     static const char *const roles[] = {"part 0/2", "part 1/2"};
     assert_non_null(f);
+    atomic_store(&resolution_count, 0);
     f->server_count = count;
     for (int i = 0; i < count; i++) {
         assert_true(fake_server_start(&f->servers[i], FAKE_SERVER_SPEAKS_GRPC, NULL));

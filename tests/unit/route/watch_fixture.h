@@ -51,6 +51,8 @@ struct watch_fixture {
 uint64_t __real_uv_hrtime(void);
 /* The address of every name, from now on; NULL: names have none. */
 void set_name_address(const char *address);
+/* Counts how often a name was resolved since start_servers. */
+unsigned count_resolutions(void);
 
 /* Numbers of parts: part_numbers[i] is i. */
 extern const uint32_t part_numbers[3];
