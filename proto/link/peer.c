@@ -11,6 +11,9 @@
  * calls can only wait, it is a fraction of that. */
 #define SPREAD_NS_MAX UINT64_C(500000000)
 #define SPREAD_URGENT_FRACTION 50
+/* Time until a question that has failed is asked again: doubles from the first to the second. */
+#define ASK_PAUSE_NS UINT64_C(1000000000)
+#define ASK_DOUBLINGS_MAX 5
 #define ANSWER_ARENA_BYTES ((size_t)256 << 10) /* for decoding a Server, which is small */
 
 static void on_peer_open(void *context, struct eb_connection *connection);
@@ -36,6 +39,16 @@ static void drop_question(struct eb_peer *peer)
     }
 }
 
+/* Notes that the peer has not told what it is. Asking again is of no use if it does not know the
+ * method. */
+static void note_untold(struct eb_peer *peer, const struct eb_error *why)
+{
+    peer->must_ask = why->status != EB_STATUS_UNIMPLEMENTED;
+    peer->ask_ns = uv_hrtime() + (ASK_PAUSE_NS << peer->ask_failures);
+    peer->ask_failures += peer->ask_failures < ASK_DOUBLINGS_MAX;
+    peer->config->on_told(peer, NULL, why);
+}
+
 /* Ends the question, which is no longer a connection's. */
 static void end_question(struct eb_peer *peer, const struct eb_error *error)
 {
@@ -47,20 +60,29 @@ static void end_question(struct eb_peer *peer, const struct eb_error *error)
     if (why.status == EB_STATUS_OK) {
         eb_error_set(&why, EB_STATUS_INTERNAL, "the server sent no answer to GetServer");
     }
-    peer->config->on_told(peer, NULL, &why);
+    note_untold(peer, &why);
 }
 
-/* Asks what the peer is, above all for the number of its process. If that fails, the peer counts as
- * a server of its own. */
+/* Returns whether an answer to the question may still come, and holds for new connections too. */
+static bool is_question_open(const struct eb_peer *peer, uint64_t now_ns)
+{
+    const struct eb_attempt *question = &peer->question;
+    return question->request && now_ns < question->deadline_ns && question->connection &&
+           eb_connection_is_usable(question->connection);
+}
+
+/* Asks what the peer is, above all for the number of its process. Until it has told, it counts as a
+ * server of its own, and gets no requests that only certain processes may take. */
 static void ask_instance(struct eb_peer *peer, struct eb_connection *connection)
 {
     uint64_t now_ns = uv_hrtime();
     struct eb_attempt *question = &peer->question;
-    if (question->request && now_ns < question->deadline_ns) {
+    if (is_question_open(peer, now_ns)) {
         return;
     }
     drop_question(peer);
     peer->is_answered = false;
+    peer->must_ask = true;
     *question = (struct eb_attempt){.path = "/embag.v1.EmbeddingBag/GetServer",
         .request = eb_request_message_create(peer->config->memory, 0, 0),
         .deadline_ns = now_ns + peer->config->connect_timeout_ns,
@@ -85,7 +107,12 @@ static void on_peer_message(struct eb_attempt *attempt, const uint8_t *bytes, si
     eb_arena_reset(&arena, ANSWER_ARENA_BYTES);
     const struct eb_wire_server *server = eb_server_decode(&arena, bytes, size, &error);
     peer->is_answered = true;
-    peer->config->on_told(peer, server, server ? NULL : &error);
+    if (server) {
+        peer->must_ask = false;
+        peer->config->on_told(peer, server, NULL);
+    } else {
+        note_untold(peer, &error);
+    }
     eb_arena_deinit(&arena);
 }
 
@@ -259,6 +286,7 @@ static void on_peer_open(void *context, struct eb_connection *connection)
 {
     struct eb_peer *peer = context;
     peer->is_unary = false;
+    peer->ask_failures = 0;
     peer->config->on_open(peer);
     if (peer->asks_instance) {
         ask_instance(peer, connection);
@@ -352,6 +380,23 @@ void eb_peer_ask_instance(struct eb_peer *peer)
     }
 }
 
+/* Returns when the peer is to be asked again, which has not told what it is. */
+static uint64_t find_ask_again_ns(const struct eb_peer *peer)
+{
+    if (!peer->must_ask || !eb_peer_is_usable(peer)) {
+        return UINT64_MAX;
+    }
+    return peer->question.request ? peer->question.deadline_ns : peer->ask_ns;
+}
+
+uint64_t eb_peer_ask_again(struct eb_peer *peer, uint64_t now_ns)
+{
+    if (now_ns >= find_ask_again_ns(peer)) {
+        eb_peer_ask_instance(peer);
+    }
+    return find_ask_again_ns(peer);
+}
+
 struct eb_connection *eb_peer_find_least_busy(
     struct eb_peer *peer, enum eb_priority priority, bool may_write)
 {
@@ -404,6 +449,8 @@ void eb_peer_renew(struct eb_peer *peer, bool is_token_new)
     peer->connect_failures = 0;
     peer->connect_not_before_ns = 0;
     peer->spread_ns = 0;
+    peer->ask_failures = 0;
+    peer->ask_ns = 0;
     for (uint32_t i = 0; is_token_new && i < peer->connection_count; i++) {
         eb_connection_renew_stream(&peer->connections[i]);
     }

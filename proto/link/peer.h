@@ -57,10 +57,13 @@ struct eb_peer {
     bool is_unary;          /* it does not know LookupStream: its lookups are unary calls */
     bool is_router; /* it has said so when it was asked: it hedges by itself what it is sent */
     struct eb_attempt question;
-    bool is_answered;   /* the question's answer has come */
-    bool was_up;        /* has been connected at some time; set by the owner */
-    bool asks_instance; /* the owner needs to know it; set by the owner */
-    bool is_twin;       /* another peer leads to the same process: no connections are opened */
+    bool is_answered;      /* the question's answer has come */
+    bool must_ask;         /* it was asked, and has not told what it is */
+    uint64_t ask_ns;       /* if must_ask and the question has failed: when to ask again */
+    uint32_t ask_failures; /* failed questions in a row on open connections */
+    bool was_up;           /* has been connected at some time; set by the owner */
+    bool asks_instance;    /* the owner needs to know it; set by the owner */
+    bool is_twin;          /* another peer leads to the same process: no connections are opened */
     /* Why the last attempt to connect failed; OK if it succeeded or is in progress. */
     struct eb_error connect_error;
     /* A connection that served well is gone: it is replaced before a call needs it. */
@@ -96,8 +99,13 @@ struct eb_connection *eb_peer_find_least_busy(
     struct eb_peer *peer, enum eb_priority priority, bool may_write);
 
 /* Asks what the peer is, as is done on each connection that is opened if asks_instance; on_told
- * follows. A question that was asked less than connect_timeout_ns ago is not repeated. */
+ * follows. A question that was asked less than connect_timeout_ns ago is not repeated, unless its
+ * connection is ending. */
 void eb_peer_ask_instance(struct eb_peer *peer);
+/* Asks the peer again if the last question has failed, for any reason but that the peer does not
+ * know GetServer, or has had no answer for connect_timeout_ns. After a failure it waits for a time
+ * that doubles from 1 s to 32 s. Returns when to call this again; UINT64_MAX if nothing is due. */
+uint64_t eb_peer_ask_again(struct eb_peer *peer, uint64_t now_ns);
 
 /* Returns whether requests may be sent to the peer at all. */
 bool eb_peer_is_usable(const struct eb_peer *peer);

@@ -581,8 +581,10 @@ bool eb_peer_set_run(struct eb_peer_set *set, bool is_wanted, uint64_t now_ns, u
             set->peers[i]->asks_instance = true;
             eb_peer_ask_instance(set->peers[i]);
         }
-        uint64_t at_ns = eb_peer_connect(set->peers[i], need, now_ns);
-        *next_ns = at_ns < *next_ns ? at_ns : *next_ns;
+        uint64_t ask_ns = eb_peer_ask_again(set->peers[i], now_ns);
+        uint64_t connect_ns = eb_peer_connect(set->peers[i], need, now_ns);
+        *next_ns = ask_ns < *next_ns ? ask_ns : *next_ns;
+        *next_ns = connect_ns < *next_ns ? connect_ns : *next_ns;
         must_settle |= eb_peer_flush(set->peers[i]);
     }
     return must_settle;

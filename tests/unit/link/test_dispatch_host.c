@@ -16,6 +16,7 @@
 
 #define PATIENCE_NS UINT64_C(20000000000)
 #define INSTANCE 77
+#define PAUSE_NS UINT64_C(1000000000) /* before a failed question is asked again */
 
 /* One server, and a host on a loop of the test's thread. */
 struct host_fixture {
@@ -263,8 +264,23 @@ static void tells_that_a_server_has_not_answered(void **state)
         (void)uv_run(&f->loop, UV_RUN_NOWAIT);
     }
     eb_peer_close(f->host.dispatcher.servers.peers[0]);
+    assert_true(fake_server_stop(&f->server));
     run_until_true(f, &f->is_refused);
     assert_int_equal(f->instance, 0);
+    assert_true(fake_server_start(&f->server, FAKE_SERVER_SPEAKS_GRPC, NULL));
+}
+
+/* The question does not end with the connection if there is a new one by then. */
+static void asks_on_a_new_connection_while_the_old_one_ends(void **state)
+{
+    struct host_fixture *f = *state;
+    const struct eb_peer *peer = f->host.dispatcher.servers.peers[0];
+    while (!peer->question.connection) {
+        (void)uv_run(&f->loop, UV_RUN_NOWAIT);
+    }
+    eb_peer_close(f->host.dispatcher.servers.peers[0]);
+    run_until_told(f);
+    assert_int_equal(f->instance, INSTANCE);
 }
 
 static void does_not_ask_a_single_server_otherwise(void **state)
@@ -338,6 +354,52 @@ static void rings_an_alarm_of_its_owner(void **state)
     assert_true(uv_hrtime() >= at_ns);
 }
 
+/* A server that has no memory for an answer, say, gets no lookups before it has told. */
+static void asks_again_on_a_connection_that_stays_open(void **state)
+{
+    struct host_fixture *f = *state;
+    atomic_store(&f->server.told_status, EB_STATUS_RESOURCE_EXHAUSTED);
+    run_until_true(f, &f->is_refused);
+    assert_int_equal(atomic_load(&f->server.told_count), 1);
+    atomic_store(&f->server.told_status, EB_STATUS_OK);
+    uint64_t refused_ns = uv_hrtime();
+    run_until_told(f);
+    assert_in_range(uv_hrtime() - refused_ns, PAUSE_NS / 2, PAUSE_NS * 5);
+    assert_int_equal(f->instance, INSTANCE);
+    assert_int_equal(atomic_load(&f->server.told_count), 2);
+    assert_int_equal(atomic_load(&f->server.conn_count), 1);
+    ask_process(f, INSTANCE);
+    assert_int_equal(f->error.status, EB_STATUS_OK);
+}
+
+static void asks_again_at_once_with_new_credentials(void **state)
+{
+    struct host_fixture *f = *state;
+    atomic_store(&f->server.told_status, EB_STATUS_UNAUTHENTICATED);
+    for (unsigned i = 1; i <= 2; i++) {
+        f->is_refused = false;
+        run_until_true(f, &f->is_refused);
+        assert_int_equal(atomic_load(&f->server.told_count), i);
+    }
+    atomic_store(&f->server.told_status, EB_STATUS_OK);
+    uint64_t renewed_ns = uv_hrtime();
+    eb_dispatcher_renew(&f->host.dispatcher, false);
+    run_until_told(f);
+    assert_true(uv_hrtime() - renewed_ns < PAUSE_NS);
+}
+
+/* Such a server is no embagd, or an old one. */
+static void does_not_ask_again_if_the_method_is_unknown(void **state)
+{
+    struct host_fixture *f = *state;
+    atomic_store(&f->server.told_status, EB_STATUS_UNIMPLEMENTED);
+    run_until_true(f, &f->is_refused);
+    eb_alarms_set(&f->host.alarms, &f->alarm, uv_hrtime() + PAUSE_NS * 5 / 4);
+    f->alarm.ring = ring_alarm;
+    run_until_true(f, &f->has_rung);
+    assert_int_equal(atomic_load(&f->server.told_count), 1);
+}
+
 static void leaves_nothing_if_it_cannot_be_opened(void **state)
 {
     (void)state;
@@ -372,6 +434,14 @@ EB_TEST_GROUP(dispatch_host)
             asks_again_when_the_connection_was_lost, open_asking_host, close_host),
         cmocka_unit_test_setup_teardown(
             tells_that_a_server_has_not_answered, open_asking_host, close_host),
+        cmocka_unit_test_setup_teardown(
+            asks_on_a_new_connection_while_the_old_one_ends, open_asking_host, close_host),
+        cmocka_unit_test_setup_teardown(
+            asks_again_on_a_connection_that_stays_open, open_asking_host, close_host),
+        cmocka_unit_test_setup_teardown(
+            asks_again_at_once_with_new_credentials, open_asking_host, close_host),
+        cmocka_unit_test_setup_teardown(
+            does_not_ask_again_if_the_method_is_unknown, open_asking_host, close_host),
         cmocka_unit_test_setup_teardown(
             waits_for_servers_that_may_be_the_wanted_process, open_asking_host, close_host),
         cmocka_unit_test_setup_teardown(
