@@ -48,6 +48,7 @@ static bool add_peer(
         return true;
     }
     if (set->count == set->peers_max) {
+        set->left_out++;
         return true;
     }
     peer = eb_peer_create(&set->config, target, address);
@@ -237,8 +238,10 @@ static void on_set_results(void *context, const struct eb_resolver_result *resul
     struct eb_peer_set *set = context;
     const struct eb_error *why = NULL;
     bool has_memory = true;
+    set->left_out = 0;
     drop_unlisted(set, results);
     for (uint32_t i = 0; i < set->targets->count; i++) {
+        set->left_out += results[i].left_out;
         if (results[i].count > 0) {
             has_memory = take_addresses(set, &set->targets->items[i], &results[i]) && has_memory;
         } else if (results[i].error.status != EB_STATUS_OK) {

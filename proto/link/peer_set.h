@@ -50,6 +50,8 @@ struct eb_peer_set {
     bool is_by_instance_old; /* it must be made again before it is used */
     /* Why some name could not be resolved the last time; OK: all could, or none was tried yet. */
     struct eb_error resolve_error;
+    /* Addresses that the names had the last time and that are not used: there are too many. */
+    uint32_t left_out;
     uint32_t resolve_failures; /* failed resolutions in a row, of those that hurried the next one */
     uint64_t random;           /* state of splitmix64.h */
     bool is_closing;

@@ -68,9 +68,12 @@ static void keep_addresses(struct eb_resolver_result *result, const struct eb_en
     const struct addrinfo *found)
 {
     uint32_t count = 0;
-    for (const struct addrinfo *at = found; at && count < EB_RESOLVER_ADDRESSES_MAX;
-         at = at->ai_next) {
-        count++;
+    for (const struct addrinfo *at = found; at; at = at->ai_next) {
+        if (count < EB_RESOLVER_ADDRESSES_MAX) {
+            count++;
+        } else {
+            result->left_out++;
+        }
     }
     result->addresses = calloc(count, sizeof *result->addresses);
     if (!result->addresses) {

@@ -7,8 +7,9 @@
 #include "proto/link/target.h"
 #include "proto/net/mailbox.h"
 
-/* Most addresses that are used for one name. */
-#define EB_RESOLVER_ADDRESSES_MAX 256
+/* Most addresses that are used for one name: a name with more is a mistake, and each takes memory
+ * and time on every loop. */
+#define EB_RESOLVER_ADDRESSES_MAX 1024
 /* Least time between the ends of two resolutions: a name service must not suffer from lost
  * connections. */
 #define EB_RESOLVER_PAUSE_NS UINT64_C(1000000000)
@@ -17,6 +18,7 @@
 struct eb_resolver_result {
     struct eb_address *addresses; /* [count] */
     uint32_t count;               /* 0: not found, see error */
+    uint32_t left_out;            /* addresses that are not used, because there are too many */
     struct eb_error error;        /* UNAVAILABLE, naming the host */
 };
 
@@ -34,7 +36,7 @@ struct eb_resolver {
     /* Private. */
     struct eb_mailbox mailbox;
     struct eb_resolver_job *job; /* NULL: nothing is being resolved */
-    uint64_t due_ns;             /* time of the next resolution; UINT64_MAX while there is a job */
+    uint64_t due_ns;             /* time of the next resolution; no meaning while there is a job */
     uint64_t ended_ns;           /* when the last one ended; 0: none has */
     uint64_t random;             /* state of splitmix64.h */
     bool is_hurried; /* the next resolution is due soon after the one that is under way */

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REPORT_NS UINT64_C(60000000000) /* between two warnings that no address is known */
+#define REPORT_NS UINT64_C(60000000000) /* between two warnings that a name has no address */
 #define ROUNDS_MAX 8                    /* most rounds in a row before the loop handles I/O */
 /* The content of a message is bounded by part_map.h to far less than this. */
 #define MESSAGE_BYTES_MAX (4u << 20)
@@ -27,7 +27,8 @@ struct eb_peer_watch {
     bool was_reviewed;     /* some server, since on_change was due last */
     uint64_t told_changes; /* map.changes when on_change was called last */
     bool told_all;         /* eb_peer_watch_has_all_answers then */
-    uint64_t reported_ns;  /* when it was last logged that no address is known */
+    uint64_t reported_ns;  /* when it was last logged that a name has no address */
+    bool told_left_out;    /* it was logged that there are too many addresses */
     uint32_t open_count;   /* the handles above and the dispatcher, until they are closed */
     bool is_closing;
 };
@@ -97,7 +98,24 @@ static bool add_server(struct eb_peer_watch *watch, struct eb_peer *peer)
     return peer->user;
 }
 
-/* Reports that no address is known, at most once per minute. */
+/* Reports that addresses are not used, once until all are used again. */
+static void report_left_out(struct eb_peer_watch *watch)
+{
+    char reason[64];
+    uint32_t left_out = watch->host.dispatcher.servers.left_out;
+    if (left_out == 0) {
+        watch->told_left_out = false;
+    } else if (!watch->told_left_out && eb_part_servers_may_log(&watch->shared)) {
+        watch->told_left_out = true;
+        (void)snprintf(
+            reason, sizeof reason, "at most %u addresses are used", EB_PEER_SET_CONNECTIONS_MAX);
+        eb_log(EB_LOG_WARN, "part_servers_left_out", eb_log_count("count", left_out),
+            eb_log_text("reason", reason),
+            eb_log_text("remedy", "name only part servers in route, and one address of each"));
+    }
+}
+
+/* Reports that a name has no address, at most once per minute. */
 static void report_names(struct eb_peer_watch *watch)
 {
     const struct eb_peer_set *set = &watch->host.dispatcher.servers;
@@ -124,6 +142,7 @@ static void mark_all_due(struct eb_peer_watch *watch)
         }
     }
     report_names(watch);
+    report_left_out(watch);
 }
 
 static bool must_review(const struct eb_peer_watch *watch)

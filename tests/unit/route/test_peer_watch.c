@@ -666,6 +666,44 @@ static void follows_the_addresses_of_a_name(void **state)
     close_watch(f);
 }
 
+/* Counts the addresses that are watched. */
+static unsigned count_addresses(const struct watch_fixture *f)
+{
+    unsigned count = 0;
+    for (uint32_t i = 0; i < EB_PART_MAP_PEERS_MAX; i++) {
+        count += eb_peer_watch_address(f->watch, i)[0] != '\0';
+    }
+    return count;
+}
+
+static void uses_1024_addresses_of_a_name_and_says_if_there_are_more(void **state)
+{
+    (void)state;
+    for (unsigned more = 0; more <= 1; more++) {
+        struct watch_fixture *f = start_servers(0);
+        set_address_count(1024 + more);
+        start_log(f);
+        open_watch_to(f, "parts.test:1");
+        RUN_UNTIL(f, count_addresses(f) == 1024);
+        for (unsigned count = 2; count <= 3; count++) {
+            advance(6000);
+            await_resolution(f, count);
+        }
+        stop_log(f);
+        assert_int_equal(count_addresses(f), 1024);
+        assert_int_equal(count_logged(f, "event=part_servers_left_out count=1 "), more);
+        assert_int_equal(count_logged(f, "event=part_servers_left_out"), more);
+        close_watch(f);
+    }
+}
+
+static int restore_addresses(void **state)
+{
+    (void)state;
+    set_address_count(1);
+    return 0;
+}
+
 /* ---- memory and end ---- */
 
 static void leaves_nothing_if_it_cannot_be_opened(void **state)
@@ -802,6 +840,8 @@ EB_TEST_GROUP(peer_watch)
         cmocka_unit_test(follows_the_addresses_of_a_name),
         cmocka_unit_test(waits_for_a_name_that_has_no_address_at_first),
         cmocka_unit_test(tries_a_name_less_often_if_it_never_has_an_address),
+        cmocka_unit_test_teardown(
+            uses_1024_addresses_of_a_name_and_says_if_there_are_more, restore_addresses),
         cmocka_unit_test_teardown(leaves_nothing_if_it_cannot_be_opened, eb_faults_tear_down),
         cmocka_unit_test_teardown(recovers_from_a_lack_of_memory, eb_faults_tear_down),
         cmocka_unit_test_teardown(watches_a_server_when_there_is_memory_again, eb_faults_tear_down),

@@ -4,6 +4,7 @@
 #include "server/base/log.h"
 
 #include <netdb.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 static atomic_ullong clock_ns = UINT64_C(1000000000000000000);
 /* The address of every name; NULL: there is none. */
 static _Atomic(const char *) name_address;
+static atomic_uint address_count = 1; /* for each name: 127.1.0.0 and so on, if there are several */
 static atomic_uint resolution_count;
 
 uint64_t __wrap_uv_hrtime(void);
@@ -32,9 +34,27 @@ int __wrap_getaddrinfo(
     const char *host, const char *port, const struct addrinfo *hints, struct addrinfo **found)
 {
     const char *address = atomic_load(&name_address);
+    unsigned count = atomic_load(&address_count);
     (void)host;
     atomic_fetch_add(&resolution_count, 1);
-    return address ? __real_getaddrinfo(address, port, hints, found) : EAI_NONAME;
+    if (count == 1) {
+        return address ? __real_getaddrinfo(address, port, hints, found) : EAI_NONAME;
+    }
+    int rc = 0;
+    for (unsigned i = 0; rc == 0 && i < count; i++) {
+        char text[32];
+        (void)snprintf(text, sizeof text, "127.1.%u.%u", i / 256, i % 256);
+        rc = __real_getaddrinfo(text, port, hints, found);
+        if (rc == 0) {
+            found = &(*found)->ai_next;
+        }
+    }
+    return rc;
+}
+
+void set_address_count(unsigned count)
+{
+    atomic_store(&address_count, count);
 }
 
 void set_name_address(const char *address)

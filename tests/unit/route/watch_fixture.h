@@ -51,6 +51,8 @@ struct watch_fixture {
 uint64_t __real_uv_hrtime(void);
 /* The address of every name, from now on; NULL: names have none. */
 void set_name_address(const char *address);
+/* How many addresses every name has; with 1, which it is at first, the above. */
+void set_address_count(unsigned count);
 /* Counts how often a name was resolved since start_servers. */
 unsigned count_resolutions(void);
 
