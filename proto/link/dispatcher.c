@@ -10,9 +10,10 @@
 #include <string.h>
 
 /* When a call waits for servers without room, later ones for other servers are sent: this many
- * such sets of servers are told apart, and this many waiting calls are passed over. */
+ * such sets of servers are told apart, and this many waiting calls are passed over. A new call is
+ * put in front of at most PASSED_MAX waiting ones when its source has its turn before theirs. */
 #define FULL_SETS_MAX 4
-#define PASSED_MAX 256 /* also of those that a new one may be put in front of */
+#define PASSED_MAX 256
 
 /* ---- the end of calls ---- */
 
@@ -737,8 +738,8 @@ static bool is_full(const struct full_sets *full, const struct eb_dispatch_call 
     return is_any;
 }
 
-/* Returns the oldest waiting call whose servers are not known to be full; NULL if none of the first
- * ones is. */
+/* Returns the oldest waiting call whose servers are not known to be full; NULL if the servers of
+ * all the first ones are full. */
 static struct eb_dispatch_call *find_open(
     const struct eb_attempt_list *waiting, const struct full_sets *full)
 {
