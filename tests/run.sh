@@ -4,7 +4,7 @@
 #   tests/run.sh --all    also the network tests in full, the sanitizers, other processors
 #                         (emulated), fuzzing, other clients, container, packages and chart, the
 #                         status page in a browser, Prometheus, models that change under load,
-#                         the comparison with grpc++: some 50 minutes
+#                         the comparison with grpc++: an hour or more
 #   tests/run.sh --long   suites that take long and are run by hand: attacks for minutes, 200 kills
 #                         of a server with resident tables, a cluster whose hosts, packets and names
 #                         fail, TorchRec and TensorFlow, which are downloaded, the container image
