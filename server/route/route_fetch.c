@@ -186,7 +186,9 @@ static uint64_t count_unreached(
 {
     uint64_t stand_in_count = 0;
     for (uint32_t i = 0; merge->stand_in_count > 0 && i < fetch->row_count; i++) {
-        stand_in_count += eb_route_merge_is_stand_in(merge, fetch->job.rows[fetch->numbers[i]]);
+        uint32_t number = fetch->numbers[i];
+        stand_in_count += merge->is_unreached[number] &&
+                          eb_route_merge_is_stand_in(merge, fetch->job.rows[number]);
     }
     return count_flagged(fetch, merge->is_unreached) -
            (stand_in_count < missing_count ? stand_in_count : missing_count);

@@ -26,7 +26,7 @@ struct eb_route_merge {
     uint64_t *taken_missing;  /* [split->sub_count] missing keys of the results that were taken */
     uint64_t unreached_count; /* rows of parts that were left out */
     uint64_t stand_in_count;  /* those that may replace missing row numbers */
-    /* So was the row that fills empty bags. Of a whole table: and a bag needs it. */
+    /* The row that fills empty bags was left out; of a whole table: and a bag needs it. */
     bool is_default_left_out;
     bool is_default_missing; /* the key that fills empty bags is not in the table */
     bool *lacks_default;     /* [split->sub_count] results that say so */
